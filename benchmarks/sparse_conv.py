@@ -103,10 +103,10 @@ def main() -> None:
             )
         layers.append(layer)
         shown = ", ".join(f"{contender} {ms:.3f} ms" for contender, ms in layer["min_ms"].items())
-        print(f"{name}: {shown}; {layer['times_faster_than_torch_dense']:.2f} times faster than torch dense")
+        print(f"{name}: {shown}; {layer['times_faster_than_torch_dense']:.2f} times as fast as torch dense")
     sums = {key: sum(layer["min_ms"][key] for layer in layers) for key in layers[0]["min_ms"]}
     ratio = sums["torch dense"] / sums["sparse"]
-    print(f"together: {ratio:.2f} times faster than torch dense")
+    print(f"together: {ratio:.2f} times as fast as torch dense")
     record(
         options.out,
         {

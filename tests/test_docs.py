@@ -143,7 +143,7 @@ def deployed() -> list[str]:
             times = peer["min_ms"] / ours["min_ms"]
             numbers.append(f"**{milliseconds(ours['min_ms'])}**, {times:.2f} times, {weight}")
     convolutions = results("sparse-conv")
-    numbers.append(f"{convolutions['times_faster_than_torch_dense']:.1f} times faster")
+    numbers.append(f"{convolutions['times_faster_than_torch_dense']:.1f} times as fast")
     least = min(layer["times_faster_than_torch_dense"] for layer in convolutions["layers"])
     lite0 = {
         row["name"]: row["min_ms"] for row in results("deployed-lite0")["results"] if row["threads"] == 2

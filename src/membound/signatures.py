@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -20,10 +21,13 @@ def meant(name: str, known: Sequence[str], otherwise: str | None = None, more: s
 
     >>> meant("stpes", ["steps", "seed"]), meant("depth", ["steps", "seed"])
     ('did you mean steps?', 'there are steps, seed')
+    >>> meant("num_steps", ["steps", "seed"])
+    'did you mean steps?'
     >>> meant("depth", list("abcdefgh"), more="more: help(membound.fit)")
     'there are a, b, c, d, e and 3 more: help(membound.fit)'
     """
     near = get_close_matches(name.lower(), known, 1, cutoff=CLOSE)
+    near = near or [each for each in known if each in name.lower().split("_")]
     if near:
         return f"did you mean {near[0]}?"
     if otherwise or len(known) <= MOST_LISTED:
@@ -73,6 +77,34 @@ def known_fields(kind: type[Result]) -> type[Result]:
 
     kind.__init__ = checked  # type: ignore[method-assign, assignment]
     return kind
+
+
+def show_fields_(function: Callable[..., object], records: Sequence[type]) -> None:
+    """Let help(), notebooks and shells show the fields of records, with defaults, in the place of **keywords.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Move:
+    ...     shift: int = 0
+    >>> def go(net, **more): ...
+    >>> show_fields_(go, [Move])
+    >>> print(inspect.signature(go))
+    (net, *, shift=0)
+    """
+    told = inspect.signature(function)
+    own = [
+        each.replace(annotation=each.empty)
+        for each in told.parameters.values()
+        if each.kind != each.VAR_KEYWORD
+    ]
+    names = {each.name for each in own}
+    more = [
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default)
+        for record in records
+        for each in fields(record)
+        if each.name not in names
+    ]
+    function.__signature__ = told.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
 
 
 def _refuse_unknown(what: str, named: Iterable[str], known: Sequence[str]) -> None:

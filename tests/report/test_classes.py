@@ -71,10 +71,11 @@ def test_segmentation_says_both_means_and_the_error_of_its_own():
     result = {"finals": [net], "dense": dense, "score_name": "mean IoU"}
     lines = make_lines(result, Score("mean IoU", percent=False))
     assert lines[:2] == [
-        "mean IoU 0.600 \N{PLUS-MINUS SIGN} 0.041: within the spread of dense (0.025 \N{PLUS-MINUS SIGN} 0.080 below).",
+        "mean IoU 0.600 ± 0.041: within the spread of dense (\N{MINUS SIGN}0.025 ± 0.080).",
         "The mean IoU above is a mean over images; over the pixels of all images together, it is 0.7000, dense 0.6500.",
     ]
-    assert any("standard error over 4 test images" in line for line in lines)
+    assert any("After a score, ± is its standard error over 4 test images." in line for line in lines)
+    assert any("After a difference, ± is half its 95 % confidence interval." in line for line in lines)
     page = make_page(result)
     assert lines[1] in page
     assert "0.600 \N{PLUS-MINUS SIGN} 0.041" in page
@@ -87,7 +88,7 @@ def test_a_network_of_sequences_is_told_of_examples():
     page = make_page(result)
     assert "image" not in re.sub(r"<style>.*?</style>|<meta.*?>", "", page, flags=re.DOTALL)
     assert "latency of one example" in page
-    assert "± is the standard error over 800 test examples, of one seed: another seed" in page
+    assert "After a score, ± is its standard error over 800 test examples. Another seed" in page
     assert "net.preprocess(examples)  # as in training: [N, 40, 49]" in re.sub("</?span>", "", page)
     assert not [line for line in make_lines(result, Score()) if "image" in line]
     pictures = net | {"input_shape": [3, 32, 32]}

@@ -34,13 +34,13 @@ def test_every_number_is_beside_dense_and_8_bits():
     assert told(page()) == [
         ("better", "84 times smaller"), ("better", "21 times smaller"),
         ("even", "within the spread (0.15 points below)"), ("even", "within the spread (0.14 points below)"),
-        ("worse", "2.2 times slower"), ("better", "29 times smaller"), ("better", "8.5 times smaller"),
+        ("worse", "2.2 times as slow"), ("better", "29 times smaller"), ("better", "8.5 times smaller"),
     ]  # fmt: skip
     assert "98.97 ± 0.10 %" in page()
     assert '<strong class="better">84 times smaller</strong> dense file: ' in page()
     assert ("worse", "worse by 0.32 points") in told(page(accuracy=98.8, errors=120))
     assert ("better", "better by 0.28 points") in told(page(accuracy=99.4, errors=60))
-    assert ("better", "2.0 times faster") in told(page(latency=0.05))
+    assert ("better", "2.0 times as fast") in told(page(latency=0.05))
     assert ("even", "about the same") in told(page(latency=0.101))
 
 
@@ -87,7 +87,7 @@ def test_flash_and_ram_are_told_part_by_part_beside_dense_in_8_bits():
     assert " -O" not in table, "a line would break after the hyphen"
     body = text.split("<body>")[1]
     assert re.findall(r"<h2>(.*?)</h2>", body)[3] == "time of one image, estimated"
-    assert ("better", "2.0 times faster") in told(text)
+    assert ("better", "2.0 times as fast") in told(text)
     assert "Cortex-M4 (recorded sizes)" in table
     assert "Flash and RAM" not in page()
 
@@ -95,7 +95,7 @@ def test_flash_and_ram_are_told_part_by_part_beside_dense_in_8_bits():
 def test_int8s_speed_is_beside_ours_where_it_was_measured():
     assert "bench --int8" in page()
     timed = page(dense=DENSE | {"int8": INT8 | {"latency_ms": 0.11, "latency_by": "ONNX Runtime"}})
-    assert ("worse", "2.0 times slower") in told(timed)
+    assert ("worse", "2.0 times as slow") in told(timed)
     assert "int8, ONNX Runtime: 0.110 ms" in plain(timed)
     assert "bench --int8" not in timed
     assert "Dense also runs in membound; int8 runs in ONNX Runtime." in timed
@@ -107,8 +107,8 @@ def test_the_faster_of_int8_and_floats_is_compared_and_named():
     int8, slow, fast = (by | {"latency_ms": ms} for ms in (0.15, 0.3, 0.05))
     ours = {"engine_int8": {"latency_ms": 0.1, "accuracy": 98.9}}
     for floats, says in (
-        (slow, "1.5 times faster int8, ONNX Runtime: 0.150 ms"),
-        (fast, "2.0 times slower floats, ONNX Runtime: 0.050 ms"),
+        (slow, "1.5 times as fast int8, ONNX Runtime: 0.150 ms"),
+        (fast, "2.0 times as slow floats, ONNX Runtime: 0.050 ms"),
     ):
         found = plain(page(dense=DENSE | {"int8": INT8 | int8, "floats_elsewhere": floats}, **ours))
         assert says in found.split("latency of one image")[1].split("memory to run")[0]
@@ -118,8 +118,8 @@ def test_int8_is_compared_with_int8_where_that_is_the_engine_to_use():
     dense = DENSE | {"int8": INT8 | {"latency_ms": 0.15, "latency_by": "ONNX Runtime"}}
     found = page(dense=dense, engine_int8={"latency_ms": 0.1, "accuracy": 98.9})
     tile = plain(found).split("latency of one image")[1].split("memory to run")[0]
-    assert "1.5 times faster int8, ONNX Runtime: 0.150 ms" in tile
-    assert "in floats: 0.220 ms2.2 times slower dense: 0.100 ms" in tile
+    assert "1.5 times as fast int8, ONNX Runtime: 0.150 ms" in tile
+    assert "in floats: 0.220 ms2.2 times as slow dense: 0.100 ms" in tile
 
 
 def test_without_dense_the_table_is_open():
@@ -210,22 +210,19 @@ def test_several_seeds_lead_with_their_mean():
     assert told(text)[2:4] == [
         ("worse", "worse by 0.13 points"), ("even", "within the spread (0.02 points below)")
     ]  # fmt: skip
-    rule = "Better and worse mean that the 95 % confidence interval of the difference leaves out 0"
-    assert text.count(rule) == 1
-    assert text.count("leaves out 0") == 1
+    assert text.count("After a difference, ± is half its 95 % confidence interval.") == 1
+    assert text.count("excludes 0") == 1
     assert (
         '<tr><th scope="row" class="text">against dense</th><td>worse<small>\N{MINUS SIGN}0.130 ± 0.025</small></td>'
         in text
     )
-    assert (
-        "The file is that of seed 0; the standard error over its 10,000 test images is 0.10 points." in text
-    )
-    assert "of one seed" not in text
+    assert "Seed 0 (the saved file; standard error over 10,000 test images: 0.10 points): " in text
+    assert "After a score" not in text
 
 
 def test_two_seeds_are_too_few_to_tell():
     text = page(dense=DENSE | {"seeds": over_seeds(96.6, 96.3)}, seeds=over_seeds(94.0, 94.4))
-    assert "too few seeds to tell (2.25 ± 4.45 points below dense)." in text
+    assert "too few seeds to tell (\N{MINUS SIGN}2.25 ± 4.45 points against dense)." in text
     assert ("even", "too few seeds to tell (2.25 points below)") in told(text)
     assert '<span class="words">too few seeds to tell</span>' in text
     more = page(dense=DENSE | {"seeds": over_seeds(96.6, 96.3, 96.5)}, seeds=over_seeds(94.0, 94.4, 94.3))
@@ -237,10 +234,10 @@ def test_the_headline_of_several_seeds_is_their_mean_and_each_is_listed():
     text = page(dense=DENSE | {"seeds": over_seeds(99.0, 99.06, 98.94, first=4)}, seeds=seeds)
     verdict = re.search(r'<p class="verdict">(.*?)</p>', text)[1]
     assert verdict.startswith("98.90 ± 0.06 % over 3 seeds in 20,412 bytes: ")
-    assert verdict.endswith("within the spread of dense (0.10 ± 0.22 points below).")
+    assert verdict.endswith("within the spread of dense (\N{MINUS SIGN}0.10 ± 0.22 points).")
     better = page(dense=DENSE | {"seeds": over_seeds(98.76, 98.66, 98.68, first=4)}, seeds=seeds)
     assert "1.2 % of the dense file, better than dense by 0.200 ± 0.025 points." in better
-    assert "Seed 4: 98.97 %, seed 5: 98.86 %, seed 6: 98.87 %." in text
+    assert ": 98.97 %; seed 5: 98.86 %; seed 6: 98.87 %." in text
     own = {"finals": [NET | {"seeds": seeds}], "dense": DENSE, "score_name": "mean IoU"}
     assert "Mean IoU 98.9 ± 0.061 over 3 seeds" in make_page(own)
 
@@ -317,7 +314,7 @@ def test_the_engine_that_is_faster_is_the_one_to_use():
     tile = text.split("latency of one image")[1].split("memory to run")[0]
     assert tile.startswith("0.100 msin 8-bit integers (engine int8): 98.91 %")
     assert "in floats: 0.220 ms" in tile
-    assert "Engine int8 is 2.2 times faster than floats here: 0.100 ms an image, floats 0.220 ms." in usage
+    assert "Engine int8 is 2.2 times as fast as floats here: 0.100 ms an image, floats 0.220 ms." in usage
     table = text.split("All numbers")[1]
     assert "latency, engine int80.100 ms" in table
     assert "accuracy on test, engine int898.91 %" in table
@@ -356,14 +353,14 @@ def test_no_error_is_not_no_doubt():
     assert "± 0.00" not in text
     assert "100.00 %" in text
     assert (
-        "One seed: no error in 400 test images shows at least 99.25 % (95 % confidence), and is compared as ± 0.25."
-        in text
+        "With no errors in 400 test images, accuracy is at least 99.25 % (95 % confidence); for the comparison, its "
+        "standard error counts as 0.25." in text
     )
     one = {"accuracy": 99.75, "errors": 1, "images": 400}
     text = plain(page(dense=DENSE | one, **perfect))
     assert "within the spread (0.25 points above)" in text
-    assert "± is the standard error over 400 test images, of one seed: another seed may" in text
-    assert "give another result. No error in 400" in text
+    assert "After a score, ± is its standard error over 400 test images. With no errors in 400 " in text
+    assert text.count("Another seed may give another result.") == 1
     many = {"accuracy": 98.0, "errors": 8, "images": 400}
     assert ("better", "better by 2.00 points") in told(page(dense=DENSE | many, **perfect))
 

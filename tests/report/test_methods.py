@@ -120,7 +120,12 @@ def test_the_mean_comes_first_and_then_the_seed_of_the_file():
     head = re.findall(
         r"<th [^>]*>(.*?)</th>", page().partition('class="summary"')[2].partition("</thead>")[0]
     )
-    assert head[:4] == ["network", "accuracy on test, mean", "against dense", "that of seed 0"]
+    assert head[:4] == [
+        "network",
+        "accuracy on test, mean",
+        "against dense",
+        "accuracy, seed 0 (the saved file)",
+    ]
     assert head[-1] == "errors, seed 0"
 
 

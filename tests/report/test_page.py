@@ -259,14 +259,14 @@ def test_ensemble_says_its_members():
     assert "5alone 98.10 % to 98.50 %" in text
 
 
-def test_the_headline_of_several_goes_from_the_lowest_score_to_the_best():
+def test_the_headline_of_several_of_one_budget_names_each_the_best_first():
     sizes = {"first": (87.9, 2_000), "best": (92.4, 2_500), "last": (88.3, 3_000)}
     finals = [
         {"name": name, "accuracy": score, "file_bytes": size, "limit": 3_000}
         for name, (score, size) in sizes.items()
     ]
     text = read_text(make_page({"finals": finals}))
-    assert "3 networks, from 87.90 % in 2,000 bytes (first) to 92.40 % in 2,500 bytes (best)." in text
+    assert "3 networks: best 92.40 %, last 88.30 %, first 87.90 %." in text
 
 
 def test_a_wide_table_of_several_scrolls_in_its_box_and_keeps_its_names_in_sight():

@@ -98,7 +98,7 @@ def test_the_class_has_its_name_and_a_tiny_file_may_be_too_small():
     final = {"collapsed": 1, "class_names": ["apple", "pear"], "training": training, "file_bytes": 412}
     said, why = say_advice({"finals": [final]})
     assert said.startswith("It predicts class 1 (pear) for every image")
-    assert why.endswith("Train longer: steps=5000. 412 bytes may be too few, too: raise the budget.")
+    assert why.endswith("Train longer: steps=5000. 412 bytes may also be too few: raise the budget.")
     assert "too few" not in say_advice({"finals": [final | {"file_bytes": 4120}]})[1]
     assert say_advice({"finals": [final | {"class_names": ["0", "1"]}]})[0].startswith(
         "It predicts class 1 for"

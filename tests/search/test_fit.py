@@ -620,6 +620,8 @@ def refusal(*given, **options) -> MemboundError:
         ({"greedy_step": "0.2"}, "greedy_step='0.2'"),
         ({"rules": {}}, r"no keyword 'rules': .*mb\.attach\(optimizer, model, rules\); .*mb\.save\(.*budget=size"),
         ({"epochs": 3}, "no keyword 'epochs': did you mean steps"),
+        ({"num_steps": 3}, "no keyword 'num_steps': did you mean steps"),
+        ({"strategy": "lamp"}, "there is no strategy 'lamp': LAMP is 'global'"),
         ({"nothing": 3}, "no keyword 'nothing': there are budget, ram, nonzeros, within, stages and .* more"),
         ({"solver": "lion"}, "no solver 'lion'"),
         ({"layers": 3}, "layers=3"),

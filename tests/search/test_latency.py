@@ -184,7 +184,7 @@ def test_files_are_timed_in_integers_and_judged_where_these_are_faster(monkeypat
     fitted.report(tmp_path / "page.html")
     usage = html.unescape((tmp_path / "page.html").read_text()).split("How to use it")[1]
     assert 'engine="int8")' in usage
-    assert "Engine int8 is 1.2 times faster than floats here: 0.800 ms an example, floats 1.00 ms." in usage
+    assert "Engine int8 is 1.2 times as fast as floats here: 0.800 ms an example, floats 1.00 ms." in usage
     monkeypatch.setattr(timing, "measure", lambda nets: [Latency(1.0) for _ in nets])
     slow = mb.fit(convolutional, (X, Y), test_data=(X, Y), budget="4 KB", **QUICK)
     assert "accuracy" not in slow.facts["engine_int8"]

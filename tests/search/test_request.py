@@ -37,7 +37,12 @@ def test_keywords_are_the_fields_of_the_records_with_their_types(monkeypatch):
     assert len(declared) == sum(len(fields(record)) for record in RECORDS), "a name stands for one thing"
     keywords = get_type_hints(Keywords)
     assert keywords == {name: hint for name, hint in declared.items() if name not in EXPLICIT}
-    assert EXPLICIT | {"model", "more"} == set(inspect.signature(module.fit).parameters)
+    shown = inspect.signature(module.fit).parameters
+    defaults = {each.name: each.default for record in RECORDS for each in fields(record)}
+    assert {name: each.default for name, each in shown.items() if name in keywords} == {
+        name: defaults[name] for name in keywords
+    }, "help(mb.fit) shows each with its default"
+    assert set(shown) == EXPLICIT | {"model"} | set(keywords)
 
 
 def test_fit_is_typed_for_one_budget_and_for_several():

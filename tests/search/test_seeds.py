@@ -132,7 +132,7 @@ def test_a_report_from_python_says_how_it_was_made(tmp_path):
         in text
     )
     assert "Mean ± standard deviation over 2 seeds" in text
-    assert "The file is that of seed 2" in text
+    assert "Seed 2 (the saved file; standard error over" in text
     assert "dense, 8 bits" in text
 
 
@@ -156,7 +156,7 @@ def test_the_command_says_mean_and_spread(tmp_path, monkeypatch, capsys):
         said = capsys.readouterr()
         if not more:
             assert re.search(r"over 2 seeds: [\d.]+ ± [\d.]+ %, dense", " ".join(said.out.split()))
-            assert said.out.lstrip().startswith("seed 0, which the file is of; means are below")
+            assert said.out.lstrip().startswith("Seed 0 (the saved file). Means over seeds follow.")
             assert "seed 1, 2 of 2" in said.err
     facts = json.loads(said.out)
     assert len(facts["finals"][0]["seeds"]["accuracies"]) == 2

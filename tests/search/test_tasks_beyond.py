@@ -169,7 +169,7 @@ def test_segmentation_from_a_folder_of_images_and_masks(here, capsys):
         "IoU of each class",
         "mean IoU",
         "mean of the classes",
-        "the standard error over 16 test images",
+        "After a score, ± is its standard error over 16 test images.",
     ):
         assert said_there in page
     assert list(mb.load("n.safetensors").classes) == ["ground", "digit"]

@@ -105,7 +105,7 @@ def _print_summary(summary: dict[str, Any], score: Score) -> None:
         for net in [*known, *summary["finals"]]
     ]  # fmt: skip
     seeds = summary["finals"][0].get("seeds")
-    first = f"seed {seeds['seeds'][0]}, which the file is of; means are below" if seeds else None
+    first = f"Seed {seeds['seeds'][0]} (the saved file). Means over seeds follow." if seeds else None
     print_table(columns, rows, first)
     if not is_micro(summary):
         say("measured", say_runtimes(summary))

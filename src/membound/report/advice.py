@@ -104,16 +104,26 @@ def is_command(command: object) -> bool:
 def _say_below(finals: list[Facts], result: Facts) -> list[str]:
     """Said where a training shorter than usual leaves a network below dense by more than chance."""
     dense = find_number(find_part(result, "dense"), "accuracy")
+    below = []
     for final in finals:
         ours, chance = find_number(final, "accuracy"), uncertainty(final)
         if dense is None or ours is None or chance is None or dense - ours <= BEYOND_CHANCE * chance:
             continue
         if _is_short(final, HALF):
-            steps, usual = map(show_count, _steps(final))
-            it = f"{final.get('name')}" if len(finals) > 1 else "It"
-            said = f"{it} was trained for {steps} steps, and {usual} are usual: that may be why it is below dense."
-            return [f"{said} {_longer(final, result)}"]
-    return []
+            below.append(final)
+    if not below:
+        return []
+    alike = [final for final in below if _steps(final) == _steps(below[0])]
+    steps, usual = map(show_count, _steps(below[0]))
+    many = len(alike) > 1
+    who = " and ".join(str(final.get("name")) for final in alike) if len(finals) > 1 else "It"
+    if len(alike) == len(finals) and len(alike) > 2:
+        who = f"All {len(finals)} networks"
+    said = (
+        f"{who} {'were' if many else 'was'} trained for {steps} steps, and {usual} are usual: that may be why "
+        f"{'they are' if many else 'it is'} below dense."
+    )
+    return [f"{said} {_longer(below[0], result)}"]
 
 
 def _say_far(finals: list[Facts], result: Facts) -> str | None:
@@ -196,19 +206,21 @@ def _say_room(final: Facts, result: Facts) -> str:
     """Said where next to nothing is left of a network: of a microcontroller's, the file says nothing.
 
     >>> _say_room({"file_bytes": 412}, {})
-    ' 412 bytes may be too few, too: raise the budget.'
+    ' 412 bytes may also be too few: raise the budget.'
     >>> micro = {"weight_bytes": 66, "flash_bytes": 3852, "compiled_with": "-Os"}
     >>> _say_room({"file_bytes": 404, "limit": 3900, "micro": micro}, {})
-    ' 66 bytes of weights may be too few, too: flash binds (3,852 of 3,900 bytes): allow more (budget).'
+    ' 66 bytes of weights may also be too few. Flash binds (3,852 of 3,900 bytes): allow more (budget).'
     """
     if micro := find_part(final, "micro"):
         small = find_number(micro, "weight_bytes") or FEW_BYTES
         more = say_more_room(final, is_command(result.get("command")))
         return (
-            f" {show_count(small)} bytes of weights may be too few, too: {more}." if small < FEW_BYTES else ""
+            f" {show_count(small)} bytes of weights may also be too few. {more[:1].upper()}{more[1:]}."
+            if small < FEW_BYTES
+            else ""
         )
     small = find_number(final, "file_bytes") or FEW_BYTES
-    return f" {show_count(small)} bytes may be too few, too: raise the budget." if small < FEW_BYTES else ""
+    return f" {show_count(small)} bytes may also be too few: raise the budget." if small < FEW_BYTES else ""
 
 
 def _longer(final: Facts, result: Facts) -> str:

@@ -57,8 +57,8 @@ def _note(result: Mapping[str, Any]) -> Markup | None:
         )
     if any(find_rows(final, "curves") and find_rows(final, "curves")[-1].get("nonzeros") for final in finals):
         words.append(
-            "Nonzeros allowed are those during training; a file has fewer where units have died, which go with all "
-            "their weights."
+            "Nonzeros allowed are those during training. A file can have fewer: when a unit dies, all its weights are "
+            "removed."
         )
     if seeds := find_part(finals[0], "seeds").get("seeds"):
         words.append(f"These curves are those of seed {seeds[0]}.")
@@ -90,7 +90,7 @@ def _last_step(runs: Mapping[str, tuple[str, list[Mapping[str, Any]]]]) -> float
 
 
 def _draw_panel(
-    key: str, title: str, lines: Mapping[str, Line], classes: Mapping[str, str], last: float
+    key: str, title: str, lines: dict[str, Line], classes: Mapping[str, str], last: float
 ) -> Markup:
     frame = FRAME
     x = Scale(0, max(last, 1.0), frame.left, frame.width - frame.right)
@@ -102,7 +102,8 @@ def _draw_panel(
         frame.width - frame.left - frame.right,
         frame.height - frame.top - frame.bottom,
     )
-    drawn = [_draw_line(name, lines[name], classes[name], x, y) for name in lines]
+    # Dense, the first, is drawn last and dashed: so a line that it lies on shows through.
+    drawn = [_draw_line(name, lines[name], classes[name], x, y) for name in reversed(lines)]
     # A nested svg cuts off what leaves the frame, without an id for a clip path.
     inside = tag(
         "svg", *drawn, x=bounds[0], y=bounds[1], width=bounds[2], height=bounds[3],

@@ -122,7 +122,7 @@ def say_more_room(final: Facts, with_options: bool) -> str:
     >>> print(say_more_room({"micro": micro | {"compiled_with": "-O2"}, "limit": 3900}, False))
     flash binds (3,852 of 3,900 bytes): allow more (budget), or compile for size (compiled="Os")
     >>> say_more_room({"micro": micro, "limit": 8000}, True)
-    'neither flash nor time binds: take a wider network (--widths 1,1.5,2, if its function takes a width)'
+    'flash and time are not the limit: try a wider network (--widths 1,1.5,2, if its function takes a width)'
     """
     dashes = "--" if with_options else ""
     small = find_level(final) == LEVELS[0]
@@ -139,7 +139,7 @@ def say_more_room(final: Facts, with_options: bool) -> str:
         other = "" if small else f", or compile for size ({less})"
         return f"flash binds ({show_count(flash)} of {show_count(limit)} bytes): allow more ({dashes}budget){other}"
     wider = "--widths 1,1.5,2" if with_options else "widths=[1, 1.5, 2]"
-    return f"neither flash nor time binds: take a wider network ({wider}, if its function takes a width)"
+    return f"flash and time are not the limit: try a wider network ({wider}, if its function takes a width)"
 
 
 def show_ram(net: Facts) -> str:

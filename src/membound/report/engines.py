@@ -8,7 +8,7 @@ from membound.report.elsewhere import fastest_elsewhere
 from membound.report.text import Score, find_number, find_part, name_of_example, show_milliseconds
 
 Facts = Mapping[str, Any]
-SAME = 1.05  # times faster or slower that are not worth a word
+SAME = 1.05  # times as fast or as slow that are not worth a word
 
 
 def say_engines(final: Facts, dense: Facts, score: Score) -> str | None:
@@ -17,18 +17,18 @@ def say_engines(final: Facts, dense: Facts, score: Score) -> str | None:
     >>> int8 = {"latency_ms": 0.5, "latency_by": "ONNX Runtime"}
     >>> final, dense = {"latency_ms": 0.6}, {"latency_ms": 0.9, "int8": int8}
     >>> print(say_engines(final | {"engine_int8": {"latency_ms": 0.25, "accuracy": 98.9}}, dense, Score()))
-    In 8-bit integers (engine int8): 0.250 ms an image, 2.4 times faster than in floats, 2.0 times faster than int8 in \
-ONNX Runtime (0.500 ms), 98.90 %. In floats: 0.600 ms an image, 1.5 times faster than dense (0.900 ms).
+    In 8-bit integers (engine int8): 0.250 ms an image, 2.4 times as fast as in floats, 2.0 times as fast as int8 in \
+ONNX Runtime (0.500 ms), 98.90 %. In floats: 0.600 ms an image, 1.5 times as fast as dense (0.900 ms).
     >>> own = final | {"engine_int8": {"latency_ms": 0.25, "accuracy": 1}}
     >>> print(say_engines(own, {}, Score("F1", percent=False)))
-    In 8-bit integers (engine int8): 0.250 ms an image, 2.4 times faster than in floats, F1 1.000. \
+    In 8-bit integers (engine int8): 0.250 ms an image, 2.4 times as fast as in floats, F1 1.000. \
 In floats: 0.600 ms an image.
     >>> print(say_engines(final | {"engine_int8": {"latency_ms": 0.75}}, dense, Score()))
-    In floats: 0.600 ms an image, 1.5 times faster than dense (0.900 ms). int8 in ONNX Runtime: 0.500 ms. \
-In 8-bit integers (engine int8): 0.750 ms, 1.2 times slower than in floats.
+    In floats: 0.600 ms an image, 1.5 times as fast as dense (0.900 ms). int8 in ONNX Runtime: 0.500 ms. \
+In 8-bit integers (engine int8): 0.750 ms, 1.2 times as slow as in floats.
     >>> in_floats = {"floats_elsewhere": {"latency_ms": 0.4, "latency_by": "ONNX Runtime"}}
     >>> print(say_engines(final, dense | in_floats, Score()))
-    In floats: 0.600 ms an image, 1.5 times faster than dense (0.900 ms). Floats in ONNX Runtime: 0.400 ms.
+    In floats: 0.600 ms an image, 1.5 times as fast as dense (0.900 ms). Floats in ONNX Runtime: 0.400 ms.
     >>> say_engines(final, {}, Score())
     '0.600 ms an image.'
     """
@@ -59,9 +59,9 @@ def say_which(final: Facts) -> str | None:
     """Why the lines to copy name the engine that they do.
 
     >>> say_which({"latency_ms": 0.6, "engine_int8": {"latency_ms": 0.25}})
-    'Engine int8 is 2.4 times faster than floats here: 0.250 ms an image, floats 0.600 ms.'
+    'Engine int8 is 2.4 times as fast as floats here: 0.250 ms an image, floats 0.600 ms.'
     >>> say_which({"latency_ms": 0.6, "engine_int8": {"latency_ms": 0.9}})
-    'In floats, the default: 0.600 ms an image. Engine int8 is 1.5 times slower than floats here (0.900 ms).'
+    'In floats, the default: 0.600 ms an image. Engine int8 is 1.5 times as slow as floats here (0.900 ms).'
     """
     floats, integers = _times(final)
     if floats is None or integers is None:
@@ -113,7 +113,7 @@ def _times(final: Facts) -> tuple[float | None, float | None]:
 
 
 def noise_between(ours: Facts, theirs: Facts) -> float:
-    """How many times faster or slower may be chance: what usual turns of both add to their latencies.
+    """How many times as fast or as slow may be chance: what usual turns of both add to their latencies.
 
     >>> round(noise_between({"latency_spread": 0.1}, {"latency_spread": 0.2}), 2), noise_between({}, {})
     (1.32, 1.05)
@@ -125,10 +125,10 @@ def noise_between(ours: Facts, theirs: Facts) -> float:
 def compare_speed(ours: float, theirs: float, noise: float = SAME, other: str = "dense") -> str:
     """
     >>> compare_speed(2.0, 5.0), compare_speed(5.0, 2.0), compare_speed(1.0, 1.2, noise=1.3)
-    ('2.5 times faster than dense', '2.5 times slower than dense', 'about as fast as dense')
+    ('2.5 times as fast as dense', '2.5 times as slow as dense', 'about as fast as dense')
     """
     times = theirs / ours if ours else math.inf
     if 1 / noise <= times <= noise:
         return f"about as fast as {other}"
     shown = max(times, 1 / times)
-    return f"{shown:.1f} times {'faster' if times > 1 else 'slower'} than {other}"
+    return f"{shown:.1f} times as {'fast' if times > 1 else 'slow'} as {other}"

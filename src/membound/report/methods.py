@@ -258,9 +258,9 @@ def _say_rule(known: Sequence[Comparison], score: Score) -> str:
         )
     seeds = f"{max(counts)} seeds" if len(counts) == 1 else f"{min(counts)} to {max(counts)} seeds"
     return (
-        f"{what}: the mean over {seeds} of the differences seed by seed, ± half their 95 % confidence "
-        f"interval (Student's t). {say_rule_of([each.verdict for each in known])} About 1 in 20 comparisons of equals "
-        "leaves out 0 by chance."
+        f"{what}: the mean over {seeds} of the differences seed by seed. "
+        f"{say_rule_of([each.verdict for each in known])} Intervals are by Student's t; about 1 in 20 comparisons of "
+        "equals excludes 0 by chance."
     )
 
 

@@ -54,6 +54,7 @@ class Comparison:
         None  # of one seed: images that only ours gets wrong, and only theirs
     )
     by_image: bool = False  # of one seed: paired by test image
+    in_points: bool = False  # known to be of percentages
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers and the verdict, for JSON."""
@@ -81,9 +82,9 @@ class Comparison:
         >>> print(Comparison.of([86.9], [85.1]))
         higher by 1.80 (one seed: no interval, so it may be chance)
         >>> print(Comparison.of([90.0, 90.2, 89.9], [90.1, 90.0, 90.0], images=100))
-        within the spread (0.00 ± 2.48), which does not mean equal
+        within the spread (0.00 ± 2.48 points), which does not mean equal
         >>> print(Comparison.of([90.0, 90.0], [91.0, 91.0], images=100))
-        too few seeds to tell (1.00 ± 8.98 below)
+        too few seeds to tell (−1.00 ± 8.98 points)
         """
         if images is not None and images < 1:
             raise MemboundError(f"images={images}: give how many there were, from 1 up", about="images")
@@ -148,26 +149,28 @@ def say_verdict(found: Comparison, score: Score | None = None, than: str = "", b
 
     >>> found = Comparison(-2.25, 4.5, WITHIN, (0, 1, 2), (-2.0, -2.5, -2.25))
     >>> say_verdict(found, Score(), "dense"), say_verdict(found, Score(), brief=True)
-    ('within the spread of dense (2.25 ± 4.50 points below)', 'within the spread (2.25 points below)')
+    ('within the spread of dense (−2.25 ± 4.50 points)', 'within the spread (2.25 points below)')
     >>> say_verdict(Comparison(0.5, 0.3, BETTER, (0,), (0.5,)), Score(), "dense")
     'better than dense by 0.50 ± 0.30 points'
     >>> say_verdict(Comparison(0.5, 9.0, TOO_FEW, (0, 1), (0.4, 0.6)), Score(), "dense")
-    'too few seeds to tell (0.50 ± 9.00 points above dense)'
+    'too few seeds to tell (+0.50 ± 9.00 points against dense)'
     """
     gap, verdict = found.difference, found.verdict
-    percent = score is not None and score.percent
+    percent = found.in_points if score is None else score.percent
     exact = show_difference(abs(gap), found.uncertainty)
     short = f"{abs(gap):.2f}" if percent else exact.split()[0] if found.uncertainty else f"{abs(gap):.3g}"
     plain = short if brief or (than and verdict is None) else exact
     is_zero, amount = not float(plain.split()[0]), f"{plain} points" if percent else plain
     side = "above" if gap > 0 else "below"
     where = amount if is_zero else f"{amount} {side}"
+    if not brief and not is_zero and found.uncertainty is not None:
+        where = show_difference(gap, found.uncertainty, "+") + (" points" if percent else "")
     if verdict in (BETTER, WORSE):
         return f"{verdict}{f' than {than}' if than else ''} by {amount}"
     if verdict == WITHIN:
         return f"{WITHIN}{f' of {than}' if than else ''} ({where})"
     if verdict == TOO_FEW:
-        return f"{TOO_FEW} ({where}{f' {than}' if than and not is_zero else ''})"
+        return f"{TOO_FEW} ({where}{f' against {than}' if than and not is_zero else ''})"
     if than or brief:
         return f"as good as {than}" if is_zero and than else f"{where} {than}".rstrip()
     return f"{'higher' if gap >= 0 else 'lower'} by {amount} (one seed: no interval, so it may be chance)"
@@ -189,14 +192,12 @@ def say_one_seed(found: Comparison) -> str:
 def say_rule_of(verdicts: Collection[str | None]) -> str:
     """What the words of these verdicts mean, said once where they appear."""
     if TOO_FEW in verdicts:
-        few = (
-            " Two seeds are too few to tell: their interval holds nearly every difference. Use three or more."
-        )
+        few = " With two seeds, the interval holds nearly every difference: use three or more."
     else:
         few = ""
     return (
-        "Better and worse mean that the 95 % confidence interval of the difference leaves out 0; all else is within "
-        f"the spread, which {NOT_EQUAL}: the data show neither a difference nor equality.{few}"
+        "After a difference, ± is half its 95 % confidence interval. 'Better' or 'worse' means that this interval "
+        f"excludes 0. 'Within the spread' means that the data cannot tell.{few}"
     )
 
 
@@ -285,7 +286,7 @@ def compare_by_images(ours: Facts, theirs: Facts, difference: float, seed: int) 
     images = int(ours["images"])
     variance = sum(alone) + 2 - (alone[0] - alone[1]) ** 2 / (images + 2)
     found = _told([difference], 100 * NORMAL * math.sqrt(variance) / images, [seed])
-    return replace(found, wrong_alone=alone, by_image=True)
+    return replace(found, wrong_alone=alone, by_image=True, in_points=True)
 
 
 def _image_gaps(ours: Facts, theirs: Facts) -> list[float]:
@@ -315,10 +316,10 @@ def join_errors(ours: float | None, theirs: float | None) -> float | None:
 
 def _pair(differences: Sequence[float], seeds: Sequence[int], least: float = 0.0) -> Comparison:
     """`least` is a score that one image more or less makes: two seeds of the same difference do not prove it."""
-    count = len(differences)
-    if count < 2:
-        return _told(differences, None, seeds)
-    return _told(differences, student(count) * max(stdev(differences), least) / math.sqrt(count), seeds)
+    count, spread = len(differences), None
+    if count > 1:
+        spread = student(count) * max(stdev(differences), least) / math.sqrt(count)
+    return replace(_told(differences, spread, seeds), in_points=least > 0)
 
 
 def _told(differences: Sequence[float], spread: float | None, seeds: Sequence[int]) -> Comparison:

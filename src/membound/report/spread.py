@@ -41,7 +41,7 @@ def say_against_dense(ours: Facts, dense: Facts, score: Score) -> str | None:
     >>> say_against_dense(ours, {"accuracy": 99.1, "errors": 90, "images": 10000}, Score())
     'worse than dense by 0.50 ± 0.30 points'
     >>> say_against_dense(ours, {"accuracy": 98.8, "errors": 120, "images": 10000}, Score())
-    'within the spread of dense (0.20 ± 0.31 points below)'
+    'within the spread of dense (−0.20 ± 0.31 points)'
     """
     found = compare(ours, dense)
     return None if found is None else say_verdict(found, score, "dense")

@@ -106,7 +106,7 @@ svg .label { font-weight: 600; paint-order: stroke; stroke: var(--page); stroke-
 .spread.final { stroke: var(--s1); }
 .spread.dense, .spread.int8 { stroke: var(--soft); }
 .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
-.densely { stroke: var(--soft); stroke-width: 1.3; }
+.densely { stroke: var(--soft); stroke-width: 1.3; stroke-dasharray: 4 4; }
 .track { fill: var(--faint); stroke: var(--line); stroke-width: .6; }
 .d1 { stroke-dasharray: 7 3; }
 .d2 { stroke-dasharray: 2 3; }
@@ -136,6 +136,8 @@ COLOURS
   .scroll.stacks { background: none; }
   .scroll.stacks tbody th.text { flex-basis: 100%; font-weight: 600; overflow-wrap: anywhere; position: static; }
   .stacks td:empty { display: none; }
+  .summary .stacks tbody td { flex-basis: 100%; }
+  .summary .words { display: inline; max-width: none; }
   .stacks td[data-of]::before { content: attr(data-of) " "; color: var(--soft); font-weight: 400; }
   .stacks td small { display: inline; margin-left: 6px; }
   .stacks + .note { margin-top: 10px; }

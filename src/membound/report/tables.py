@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from membound.report.codes import explain_codes
@@ -108,7 +109,11 @@ def make_summary(result: Facts, score: Score) -> Markup:
     if any(find_part(net, "seeds") for net in networks):  # the mean first: a single seed is a matter of luck
         seeds = [_seeds_cell(net, score) for net in networks]
         first = next(iter(find_part(finals[0], "seeds").get("seeds") or [0]))
-        judged = [(f"{once[0]}, mean", seeds), against, (f"that of seed {first}", once[1])]
+        judged = [
+            (f"{once[0]}, mean", seeds),
+            against,
+            (f"{score.name}, seed {first} (the saved file)", once[1]),
+        ]
         errors = f"errors, seed {first}"
     sizes = _device_sizes(networks, dense) if is_micro(result) else _sizes(networks, dense, result)
     more: list[Quantity] = [
@@ -130,7 +135,7 @@ def _sizes(networks: Sequence[Facts], dense: Facts, result: Facts) -> list[Quant
     return [
         ("file bytes", [_bytes_cell(net, dense, "file_bytes") for net in networks]),
         ("budget used", [_budget_cell(net, result, kind) for net in networks]),
-        ("nonzero weights", [_nonzeros_cell(net, dense) for net in networks]),
+        ("nonzero parameters", [_nonzeros_cell(net, dense) for net in networks]),
         ("values", [find_text(net, "values") for net in networks]),
         (f"latency of one {name_of_example(networks[0])}", [_latency_cell(net, dense) for net in networks]),
         ("memory bytes", [_bytes_cell(net, dense, "memory_bytes") for net in networks]),
@@ -142,9 +147,15 @@ def _in_integers(finals: Sequence[Facts], count: int, score: Score, head: str) -
     found = [find_part(net, "engine_int8") for net in finals]
     found += [{}] * (count - len(finals))
     taken, judged = ([find_number(net, name) for net in found] for name in ("latency_ms", "accuracy"))
+    unjudged = [None if ms is None else "not measured: no faster" for ms in taken]
+    if all(known is None for known in judged):
+        unjudged = []
     return [
         ("latency, engine int8", [None if ms is None else show_milliseconds(ms) for ms in taken]),
-        (f"{head}, engine int8", [None if known is None else score.show(known) for known in judged]),
+        (
+            f"{head}, engine int8",
+            [score.show(known) if known is not None else why for known, why in zip_longest(judged, unjudged)],
+        ),
     ]
 
 
@@ -153,7 +164,7 @@ def _device_sizes(networks: Sequence[Facts], dense: Facts) -> list[Quantity]:
     return [
         ("flash bytes", [_within_cell(find_flash(net), find_number(net, "limit")) for net in networks]),
         ("RAM bytes", [_within_cell(find_ram(net), find_number(net, "memory_limit")) for net in networks]),
-        ("nonzero weights", [_nonzeros_cell(net, dense) for net in networks]),
+        ("nonzero parameters", [_nonzeros_cell(net, dense) for net in networks]),
         ("values", [find_text(net, "values") for net in networks]),
         ("file bytes", [_bytes_cell(net, dense, "file_bytes") for net in networks]),
     ]
@@ -275,7 +286,7 @@ def make_layers(result: Facts) -> Markup | None:
         name = find_text(final, "name") or "final"
         layers = find_rows(final, "layers")
         # What was decided comes first: a narrow screen shows three or four columns.
-        head = ["layer", "kept", "nonzeros", "bytes", "values", "format", "shape", "weights"]
+        head = ["layer", "kept", "nonzeros", "bytes", "values", "format", "shape", "parameters"]
         rows = [*(_layer_row(layer) for layer in weights_first(layers)), _total_row(layers)]
         words = f"{name}: {len(layers)} tensors (weights and biases)"
         is_open = index == 0 and len(layers) <= MOST_OPEN

@@ -49,8 +49,8 @@ MOST_LARGE = 14  # letters of a large number
 MOST_COUNTED = 1_000_000  # bytes that are shown one by one
 EVEN = "even"
 MEANT = {
-    R_SQUARED: "the part of the variance of the training targets that is explained; 1 is perfect, and always giving "
-    "their mean has 0",
+    R_SQUARED: "the part of the variance of the training targets that is explained; 1 is perfect; always predicting "
+    "the mean scores 0",
     "mean IoU": "how well masks overlap, the pixels in both divided by the pixels in either, for each class; 1 is "
     "perfect",
 }
@@ -96,7 +96,7 @@ def say_names(result: Facts, score: Score) -> Markup:
     >>> print(say_names({"dense": {"int8": {"accuracy": 0.9}}}, Score("R²", percent=False)))
     <strong>Dense</strong>: the same network with all of its weights, in float32, trained the same way. \
 <strong>8 bits</strong>: dense with its weights rounded to 8 bits. <strong>R²</strong>: the part of the variance of \
-the training targets that is explained; 1 is perfect, and always giving their mean has 0.
+the training targets that is explained; 1 is perfect; always predicting the mean scores 0.
     """
     dense = find_part(result, "dense")
     names = {
@@ -113,8 +113,8 @@ the training targets that is explained; 1 is perfect, and always giving their me
 def compare_amounts(ours: float, theirs: float, words: tuple[str, str], noise: float = SAME) -> Told:
     """How many times less or more, where less is better.
 
-    >>> compare_amounts(2.0, 5.0, ("faster", "slower")), compare_amounts(5.0, 2.0, ("faster", "slower"))
-    (('2.5 times faster', 'better'), ('2.5 times slower', 'worse'))
+    >>> compare_amounts(2.0, 5.0, ("as fast", "as slow")), compare_amounts(5.0, 2.0, ("as fast", "as slow"))
+    (('2.5 times as fast', 'better'), ('2.5 times as slow', 'worse'))
     """
     times = divide(theirs, ours) or 1.0
     if ours == theirs and noise == SAME:  # counted, not timed
@@ -197,7 +197,7 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Mark
         return None
     in_floats = []
     if theirs is not None:
-        told = compare_amounts(ours, theirs, ("faster", "slower"), noise_between(final, dense))
+        told = compare_amounts(ours, theirs, ("as fast", "as slow"), noise_between(final, dense))
         in_floats.append(_line(*told, "dense", show_milliseconds(theirs)))
     # The large number is that of the engine to use, and it is compared with the fastest other runtime.
     used, lines, integers = final, in_floats, gains_by_integers(final)
@@ -210,7 +210,7 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Mark
     if (peer := fastest_elsewhere(dense)) is not None:
         net, kind, by = peer
         taken = find_number(net, "latency_ms") or 0.0
-        told = compare_amounts(shown, taken, ("faster", "slower"), noise_between(used, net))
+        told = compare_amounts(shown, taken, ("as fast", "as slow"), noise_between(used, net))
         lines.append(_line(*told, f"{kind}, {by}", show_milliseconds(taken)))
         if not integers:
             lines.insert(0, tag("p", "in floats", class_="against"))
@@ -221,7 +221,7 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Mark
     if integers:
         lines += [tag("p", f"in floats: {show_milliseconds(ours)}", class_="against"), *in_floats]
     elif (other := find_number(find_part(final, "engine_int8"), "latency_ms")) is not None:
-        told = compare_amounts(ours, other, ("faster", "slower"))
+        told = compare_amounts(ours, other, ("as fast", "as slow"))
         lines.append(_line(*told, "engine int8", show_milliseconds(other)))
     return _draw(f"latency of one {name_of_example(final)}", show_milliseconds(shown), lines)
 
@@ -233,7 +233,7 @@ def _time_tile(final: Facts, int8: Facts) -> Markup | None:
         return None
     lines = []
     if theirs is not None:
-        lines.append(_line(*compare_amounts(ours, theirs, ("faster", "slower")), "8 bits", show_ms(theirs)))
+        lines.append(_line(*compare_amounts(ours, theirs, ("as fast", "as slow")), "8 bits", show_ms(theirs)))
     allowed = find_number(find_part(final, "latency_bound"), "bound_ms")
     within = "" if allowed is None else f"{ours:.3g} of {allowed:g} ms, "
     lines.append(

@@ -28,6 +28,7 @@ from membound.report.text import (
 from membound.units import say_off, show_ms
 
 Facts = Mapping[str, Any]
+MOST_NAMED = 5  # networks of one bound that a sentence lists
 
 
 def make_verdict(result: Facts, score: Score) -> str:
@@ -89,11 +90,11 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     ...     print(line)
     98.97 %.
     Dense in 8 bits: 99.10 % in 434,000 bytes.
-    0.140 ms an image, 1.4 times slower than dense (0.100 ms).
+    0.140 ms an image, 1.4 times as slow as dense (0.100 ms).
     >>> several = [{"name": "20KiB", "latency_ms": 0.1}, {"name": "10KiB", "latency_ms": 0.05}]
     >>> make_lines({"finals": several, "dense": {"latency_ms": 0.1}}, Score())[-2:]
     ['20KiB: 0.100 ms an image, about as fast as dense (0.100 ms).', \
-'10KiB: 0.050 ms an image, 2.0 times faster than dense (0.100 ms).']
+'10KiB: 0.050 ms an image, 2.0 times as fast as dense (0.100 ms).']
     """
     lines = [make_verdict(result, score), *filter(None, [say_over_pixels(result)]), *say_advice(result)]
     finals, dense = find_rows(result, "finals"), find_part(result, "dense")
@@ -146,7 +147,7 @@ def say_timed(result: Facts) -> str | None:
 
     >>> int8 = {"latency_ms": 0.1, "latency_by": "ONNX Runtime"}
     >>> say_timed({"finals": [{"latency_ms": 0.1, "threads": 2}], "dense": {"latency_ms": 0.2, "int8": int8}})
-    'Latencies: 2 threads of this machine, networks by turns. Dense also runs in membound; int8 runs in ONNX Runtime. \
+    'Latencies: 2 threads of this machine, interleaved. Dense also runs in membound; int8 runs in ONNX Runtime. \
 LiteRT was not timed: membound bench FILE --tflite.'
     >>> say_timed({"finals": [{"latency_ms": 0.1}]})
     'Latencies: 1 thread of this machine.'
@@ -160,33 +161,41 @@ LiteRT was not timed: membound bench FILE --tflite.'
         return f"{words}."
     by = find_part(dense, "int8").get("latency_by")
     return (
-        f"{words}, networks by turns. Dense also runs in membound{f'; int8 runs in {by}' if by else ''}."
+        f"{words}, interleaved. Dense also runs in membound{f'; int8 runs in {by}' if by else ''}."
         f"{' LiteRT was not timed: membound bench FILE --tflite.' if by else ''}"
     )
 
 
 def say_uncertainty(final: Facts, score: Score, dense: Facts | None = None) -> str | None:
-    """What ± means, and what the images show of networks without an error.
+    """What ± means after a score, and what the images show of networks without an error.
 
     >>> say_uncertainty({"errors": 100, "images": 10000}, Score())
-    '± is the standard error over 10,000 test images, of one seed: another seed may give another result.'
+    'After a score, ± is its standard error over 10,000 test images. Another seed may give another result.'
     >>> say_uncertainty({"errors": 0, "images": 400}, Score())
-    'One seed: no error in 400 test images shows at least 99.25 % (95 % confidence).'
+    'With no errors in 400 test images, accuracy is at least 99.25 % (95 % confidence). Another seed may give another \
+result.'
     """
     if _error_in(final, score) is None:
         return None
     images, on = find_number(final, "images") or 0, _say_judges(final)
     nets = [final, dense or {}, find_part(dense or {}, "int8")]
-    said = f"± is the standard error over {show_count(images)} {on}, of one seed: another seed may give another result."
+    said = f"After a score, ± is its standard error over {show_count(images)} {on}."
     if not any(_has_no_error(net) for net in nets):
-        return said
+        return f"{said} Another seed may give another result."
     known = [net for net in nets if find_number(net, "errors") is not None]
     error = uncertainty({"errors": 0, "images": images}) or 0.0
     shown = (
-        f"no error in {show_count(images)} {on} shows at least {least_accuracy(images):.2f} % (95 % confidence)"
-        + (f", and is compared as ± {error:.2f}." if dense and not _are_paired(final, dense) else ".")
+        f"With no errors in {show_count(images)} {on}, accuracy is at least {least_accuracy(images):.2f} % (95 % "
+        "confidence)"
+        + (
+            f"; for the comparison, its standard error counts as {error:.2f}."
+            if dense and not _are_paired(final, dense)
+            else "."
+        )
     )
-    return f"One seed: {shown}" if all(map(_has_no_error, known)) else f"{said} {shown[0].upper()}{shown[1:]}"
+    return (
+        f"{'' if all(map(_has_no_error, known)) else f'{said} '}{shown} Another seed may give another result."
+    )
 
 
 def _are_paired(final: Facts, dense: Facts) -> bool:
@@ -240,38 +249,40 @@ def say_seeds(final: Facts, dense: Facts, score: Score, named: bool = False) -> 
 
     >>> seeds = {"count": 2, "seeds": [0, 1], "mean": 99.17, "std": 0.11, "accuracies": [99.1, 99.24]}
     >>> print(say_seeds({"seeds": seeds}, {"seeds": seeds | {"mean": 99.3}}, Score()))
-    Mean ± standard deviation over 2 seeds: 99.17 ± 0.11 %, dense 99.30 ± 0.11 %. Seed 0: 99.10 %, seed 1: 99.24 %. \
-The file is that of seed 0.
+    Mean ± standard deviation over 2 seeds: 99.17 ± 0.11 %, dense 99.30 ± 0.11 %. Seed 0 (the saved file): 99.10 %; \
+seed 1: 99.24 %.
     """
     seeds, theirs = find_part(final, "seeds"), find_part(dense, "seeds")
     if not seeds:
         return None
     name = f"{final.get('name')}: mean" if named else "Mean"
     known = zip(seeds.get("seeds") or (), seeds.get("accuracies") or (), strict=False)
-    each = ", ".join(f"seed {seed}: {score.show(find_number({'': value}, ''))}" for seed, value in known)
-    listed = f" {each[0].upper()}{each[1:]}." if each else ""
-    beside = f", dense {show_seeds(theirs, score)}" if theirs else ""
     first = next(iter(seeds.get("seeds") or [0]))
+    each = "; ".join(
+        f"seed {seed}{_say_saved(final, score) if seed == first else ''}: {score.show(find_number({'': value}, ''))}"
+        for seed, value in known
+    )
+    listed = f" {each[0].upper()}{each[1:]}." if each else f" The saved file is of seed {first}."
+    beside = f", dense {show_seeds(theirs, score)}" if theirs else ""
     return (
         f"{name} ± standard deviation over {show_count(find_number(seeds, 'count'))} seeds: "
-        f"{show_seeds(seeds, score)}{beside}.{listed} The file is that of seed {first}"
-        f"{_say_error_of(final, score)}."
+        f"{show_seeds(seeds, score)}{beside}.{listed}"
     )
 
 
-def _say_error_of(final: Facts, score: Score) -> str:
-    """Of one seed, ± is another thing: how much the images that there are leave to chance.
+def _say_saved(final: Facts, score: Score) -> str:
+    """Of the seed whose network was saved, also how much the images that there are leave to chance.
 
-    >>> _say_error_of({"accuracy": 99.0, "errors": 100, "images": 10000}, Score())
-    '; the standard error over its 10,000 test images is 0.10 points'
+    >>> _say_saved({"accuracy": 99.0, "errors": 100, "images": 10000}, Score())
+    ' (the saved file; standard error over 10,000 test images: 0.10 points)'
     """
     error = uncertainty(final)
     if error is None or not score.percent:
-        return ""
+        return " (the saved file)"
     count, on = show_count(find_number(final, "images")), _say_judges(final)
     if _has_no_error(final):
-        return f"; it has no error in its {count} {on}"
-    return f"; the standard error over its {count} {on} is {error:.2f} points"
+        return f" (the saved file; no errors in {count} {on})"
+    return f" (the saved file; standard error over {count} {on}: {error:.2f} points)"
 
 
 def show_score(net: Facts, score: Score) -> str:
@@ -311,17 +322,34 @@ def _say_one(final: Facts, score: Score) -> str:
 
 
 def _say_several(finals: list[Facts], dense: Facts, score: Score) -> str:
-    """From the lowest score to the best; of equal ones the smaller first. Those of one bound have names."""
+    """Those of one bound by name, the best first; else from the lowest score to the best, the smaller of equals first.
+
+    >>> of = {"limit": 8000, "seeds": {"count": 3, "mean": 55.7, "std": 4.3}}
+    >>> _say_several([of | {"name": "A"}, of | {"name": "B"}], {"accuracy": 80.0}, Score())
+    '2 networks: B 55.70 ± 4.30 %, A 55.70 ± 4.30 %, dense 80.00 %; 3 seeds.'
+    """
     ranked = sorted(finals, key=_rank)
     low, best = (_say_one(final, score) for final in (ranked[0], ranked[-1]))
     limits = {find_number(final, "limit") for final in finals}
-    if len(limits) == 1 and None not in limits:
-        low, best = f"{low} ({find_text(ranked[0], 'name')})", f"{best} ({find_text(ranked[-1], 'name')})"
-    words = f"{len(finals)} networks, from {low} to {best}"
+    words, last = f"{len(finals)} networks, from {low} to {best}", f"; dense: {_say_one(dense, score)}."
+    if len(limits) == 1 and None not in limits and len(finals) <= MOST_NAMED:
+        named = f"{len(finals)} networks{'' if score.percent else f', {score.name}'}: "
+        shown = [f"{find_text(each, 'name')} {_show_known(each, score)}" for each in reversed(ranked)]
+        counts = {find_number(find_part(each, "seeds"), "count") for each in finals}
+        seeds = f"; {show_count(counts.pop())} seeds" if len(counts) == 1 and None not in counts else ""
+        words, last = f"{named}{', '.join(shown)}", f", dense {_show_known(dense, score)}{seeds}."
+        if not dense:
+            words = f"{words}{seeds}"
     if guessing := [find_text(final, "name") or "" for final in finals if is_guessing(final)]:
         which = "all" if len(guessing) == len(finals) else ", ".join(guessing)
         words = f"{_say_guessing(ranked[0])}: {which}. {words}"
-    return words + (f"; dense: {_say_one(dense, score)}." if dense else ".")
+    return words + (last if dense else ".")
+
+
+def _show_known(net: Facts, score: Score) -> str:
+    """Its score, the mean where there are seeds."""
+    seeds = find_part(net, "seeds")
+    return show_seeds(seeds, score) if seeds else show_score(net, score)
 
 
 def _rank(final: Facts) -> tuple[float, float]:

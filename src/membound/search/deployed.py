@@ -222,7 +222,7 @@ class Fitted:
         files = replace(self.files, values="f32", types={}, activations={})
         return files.stored(files.dense_state())
 
-    def report(self, path: str | os.PathLike[str], *, network: str = "", data: str = "data") -> None:
+    def report(self, path: str | os.PathLike[str], *, network: str = "", data: str = "") -> None:
         """Write the page that `membound fit` writes beside its file: one HTML file that loads nothing."""
         write_report(self, path, network=network, data=data)
 
@@ -347,7 +347,7 @@ def write_report(
     path: str | os.PathLike[str],
     *,
     network: str = "",
-    data: str = "data",
+    data: str = "",
 ) -> None:
     """Write one HTML page that loads nothing: accuracy against size, layers and curves of one network or several.
 

@@ -50,6 +50,7 @@ from membound.search.wider import WIDER, widened
 from membound.search.widths import SHARE, check_width, of_width
 from membound.search.within import check_searchable
 from membound.search.workshop import Workshop, this_process
+from membound.signatures import show_fields_
 from membound.train.fingerprints import (
     describe_function,
     describe_preprocess,
@@ -150,6 +151,9 @@ def fit(
             again = f"call fit again with run_dir={str(place.run_dir)!r} to go on"
         raise Interrupted(f"fit was interrupted: {again}") from None
     return results if bound.is_list else results[0]
+
+
+show_fields_(fit, (Bound, Choices, Place, Examples))
 
 
 def fit_all(model: Model, examples: Examples, bound: Bound, choices: Choices, place: Place) -> list[Fitted]:

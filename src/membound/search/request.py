@@ -112,8 +112,8 @@ class Choices:
     strategy: Annotated[
         str | Scores | None,
         Option(
-            "How layers share the bound: global (default), greedy (the paper's search), uniform, magnitude; or "
-            "package.module:function, which scores weights.",
+            "How layers share the bound: global (LAMP scores, the default), greedy (the paper's "
+            "search), uniform, magnitude; or package.module:function, which scores weights.",
             "NAME",
             words=tuple(STRATEGIES),
         ),
@@ -226,8 +226,15 @@ class Choices:
                 about="strategy",
             )
         if not callable(self.strategy) and self.strategy not in (None, *STRATEGIES):
+            known = str(self.strategy).lower()
+            named = next((name for name, method in STRATEGIES.items() if method == known), None)
             raise MemboundError(
-                f"there is no strategy {self.strategy!r}: {meant(str(self.strategy), list(STRATEGIES), WORDS_OF)}",
+                f"there is no strategy {self.strategy!r}: "
+                + (
+                    f"{known.upper()} is {named!r}"
+                    if named
+                    else meant(str(self.strategy), list(STRATEGIES), WORDS_OF)
+                ),
                 about="strategy",
             )
         if callable(self.strategy):

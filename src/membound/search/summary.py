@@ -87,7 +87,7 @@ def summarise(
     }
     if within is not None:
         goal = f"the smallest within {within:g} points of dense on validation images"
-        summary["title"] = f"{network} on {data}: {goal}"
+        summary["title"] = f"{network}{f' on {data}' if data else ''}: {goal}"
     return summary
 
 

@@ -87,7 +87,7 @@ def scores_of(weight: Tensor, rank: Rank) -> Tensor:
         if not bool(weight.isfinite().all()):
             raise NonFiniteError
         bad = scores[~(scores.isfinite() & (scores >= 0))][0]
-        remedy = "take .abs() of them" if float(bad) < 0 else "look for a division by 0"
+        remedy = "take .abs() of them" if bool(bad.isfinite()) else "look for a division by 0"
         raise RuleError(f"a score is {float(bad):g}: scores are finite, and at least 0; {remedy}")
     return scores
 
