@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from membound.errors import MemboundError
@@ -193,3 +193,24 @@ def standard_error(values: Sequence[float]) -> float | None:
         return None
     mean = math.fsum(values) / count
     return math.sqrt(math.fsum((each - mean) ** 2 for each in values) / (count - 1) / count)
+
+
+def say_tables(tables: Mapping[str, int]) -> str:
+    """What they are of.
+
+    >>> say_tables({"Hardswish": 2}), say_tables({"SiLU": 1})
+    ('the tables of 2 activations (Hardswish)', 'the table of an activation (SiLU)')
+    """
+    count, names = sum(tables.values()), ", ".join(tables)
+    whose = "the table of an activation" if count == 1 else f"the tables of {count} activations"
+    return f"{whose} ({names})"
+
+
+def say_free(tables: Mapping[str, int]) -> str:
+    """What takes no table in their place.
+
+    >>> say_free({"Hardswish": 2}), say_free({"ReLU": 1})
+    ('ReLU needs none', 'right behind a layer with weights, ReLU needs none')
+    """
+    own = "ReLU" in tables or "clip" in tables
+    return f"{'right behind a layer with weights, ' if own else ''}ReLU needs none"

@@ -3,6 +3,7 @@
 from typing import Any
 
 from membound.micro.cost import estimate
+from membound.micro.integers import Op
 from membound.micro.plan import MicroPlan
 
 
@@ -12,7 +13,7 @@ def list_layers(plan: MicroPlan, level: str) -> list[dict[str, Any]]:
     return [
         {
             "name": op.name,
-            "operation": op.kind if op.then == "store" else f"{op.kind} + {op.then}",
+            "operation": _say_operation(op),
             "flash_bytes": plan.flash_of(number),
             "row_bytes": buffers[op.output].nbytes,
             "rows": buffers[op.output].rows,
@@ -22,3 +23,8 @@ def list_layers(plan: MicroPlan, level: str) -> list[dict[str, Any]]:
         }
         for number, op in enumerate(net.ops)
     ]
+
+
+def _say_operation(op: Op) -> str:
+    kind = "linear" if op.linear else op.kind
+    return kind if op.then == "store" else f"{kind} + {op.then}"

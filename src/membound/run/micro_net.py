@@ -19,6 +19,7 @@ from membound.micro.identity import identify
 from membound.micro.integers import make_integers
 from membound.micro.numbers import say_not_included, say_range
 from membound.micro.plan import MicroPlan, make_plan, net_record, op_record, value_record
+from membound.micro.tables import TABLE_BYTES, tables_of
 from membound.micro.used import code_of, constants_of
 from membound.run.common import compiled_core, narrowed, stated_preprocess
 from membound.store.model import StoredModel
@@ -98,9 +99,11 @@ def describe_plan(plan: MicroPlan, clock: float | None = None, level: str = SMAL
         f"at_{each[1:]}": {"flash_bytes": taken.flash, "code_bytes": taken.code, **time}
         for each, (taken, time) in ways.items()
     }
+    tables = tables_of(plan.net.ops)
     return {
         "identity": f"0x{identify(plan.net)}",
         **memory.to_json(),
+        **({"table_bytes": TABLE_BYTES * sum(tables.values()), "tables": tables} if tables else {}),
         "clock_hz": round(hz),
         **speed,
         **others,
