@@ -436,6 +436,7 @@ def test_pictures_that_are_not_square_are_not_taken_for_sequences():
         ({"threads": 2, "latency": "9ms"}, "one network on one image: leave threads out"),
         ({"latency": "1us"}, "a latency of 0.001 ms at 80 MHz cannot be met: with one weight in each layer"),
         ({"target": "tpu"}, "there is no target 'tpu': choose cpu or micro"),
+        ({"ram": "2KBs"}, "KB, MB (powers of 1000) or KiB, MiB (powers of 1024), as in '40 KiB'"),
         ({"ram": "10%"}, "10% of RAM: a microcontroller's is bounded in bytes"),
     ],
 )
@@ -444,6 +445,7 @@ def test_what_cannot_be_met_is_refused_before_training(options, said):
         fit(**options)
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
+    assert options.get("ram") != "2KBs" or str(raised.value).endswith("'40 KiB'"), "no part of dense's"
 
 
 def test_other_targets_are_as_they_were():
