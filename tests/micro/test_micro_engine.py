@@ -177,6 +177,10 @@ def test_time_is_estimated_for_two_ways_to_compile():
     assert net.speed("-O2").ms("80 MHz") < net.speed().ms(80e6) == pytest.approx(2 * net.speed().ms("160MHz"))
     with pytest.raises(MemboundError, match=r"choose Os \(the least flash\) or O2"):
         net.speed("-O3")
+    memory = net.memory("-O2")
+    assert repr(memory).startswith(f"MicroMemory(flash={memory.flash}, ram={memory.ram}, ")
+    assert repr(memory).endswith("level='-O2')")
+    assert memory.compiled is (memory.to_json()["code_from"] != "recorded sizes")
 
 
 def test_huge_values_are_refused():

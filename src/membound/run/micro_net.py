@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,18 +29,19 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 TINY = 0.02  # of the input's range: a few steps of int8
+RECORDED = "recorded sizes"  # where no compiler is installed
 BEYOND = 0.1  # of an input: more numbers than calibration would leave out
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MicroMemory:
     """Bytes on the device, all that a fit's `budget` and `ram` count.
 
     Startup code is not included, nor are memcpy and memset (about 470 bytes, unless your firmware has them).
 
     - `constants`: weights, biases, tables, records; `weights` are the codes, positions and palettes among them. `code`:
-      the runtime on a Cortex-M4, `compiled` here or as recorded, at the `level` -Os or -O2. `flash` is constants and
-      code.
+      the runtime on a Cortex-M4 at the `level` -Os or -O2; `code_from` names the compiler that was run for it, or says
+      that these are recorded sizes. `flash` is constants and code.
     - `not_included`: of a network that takes floats, what `net_input` or `net_input_fixed` adds to flash, in words;
       else None.
     - `context`: the `arena`, which holds activations, and the counters of rows. `stack`: at most. `ram` is context and
@@ -56,9 +57,14 @@ class MicroMemory:
     whole: int
     weights: int
     arena: int
-    compiled: bool = False
+    code_from: str = RECORDED
     not_included: str | None = None
     level: str = SMALL
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the code was compiled here; else its size is a recorded one."""
+        return self.code_from == COMPILER[0]
 
     @property
     def flash(self) -> int:
@@ -70,6 +76,11 @@ class MicroMemory:
         """Context and stack."""
         return self.context + self.stack
 
+    def __repr__(self) -> str:
+        parts = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "not_included"}
+        shown = {"flash": self.flash, "ram": self.ram, **parts}
+        return f"MicroMemory({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
     def to_json(self) -> dict[str, Any]:
         """As `membound` prints it everywhere."""
         return {
@@ -77,7 +88,7 @@ class MicroMemory:
             "constant_bytes": self.constants,
             "weight_bytes": self.weights,
             "code_bytes": self.code,
-            "code_from": COMPILER[0] if self.compiled else "recorded sizes",
+            "code_from": self.code_from,
             "compiled_with": self.level,
             **({} if self.not_included is None else {"flash_not_included": self.not_included}),
             "ram_bytes": self.ram,
@@ -122,7 +133,7 @@ def memory_of(plan: MicroPlan, level: str = SMALL) -> MicroMemory:
         whole=plan.whole_bytes,
         weights=sum(packed.nbytes for packed in plan.weights.values()),
         arena=plan.layout.nbytes,
-        compiled=code.compiled,
+        code_from=COMPILER[0] if code.compiled else RECORDED,
         not_included=say_not_included(plan),
         level=level,
     )
