@@ -56,9 +56,9 @@ void board_interrupt(void) {
     camera_row *row = &rows[filled % ROWS];
     uint32_t x, c;
     row->y = here;
-    for (x = 0; x < NET_WIDTH; x++) {
-      const int inside = x >= NET_WIDTH * 4u / 9u && x < NET_WIDTH * 5u / 9u && here >= NET_HEIGHT / 7u &&
-                         here < NET_HEIGHT * 6u / 7u;
+    for (x = 0; x < NET_WIDTH; x++) { /* counted from 1, so that no comparison is always true where a side is 1 */
+      const int inside = x + 1u > NET_WIDTH * 4u / 9u && x + 1u <= NET_WIDTH * 5u / 9u && here + 1u > NET_HEIGHT / 7u &&
+                         here + 1u <= NET_HEIGHT * 6u / 7u;
       for (c = 0; c < NET_CHANNELS; c++) row->samples[x * NET_CHANNELS + c] = inside ? WHITE : BLACK;
     }
     board_barrier(); /* the row is in memory before main is told of it */

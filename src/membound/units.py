@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from membound.errors import MemboundError
@@ -29,8 +29,10 @@ R_SQUARED = "R²"  # the score of numbers that are predicted: 0 is that of their
 HERTZ = {"hz": 1, "khz": 1e3, "mhz": 1e6, "ghz": 1e9}
 
 
-def parse_bytes(text: str | int, parts: str = "") -> int:
-    """The number of bytes that `text` says; `parts` is what else the caller takes, for the message.
+def parse_bytes(text: str | int, parts: str = "", small: bool = False) -> int:
+    """The number of bytes that `text` says; for the message, `parts` is what else the caller takes.
+
+    Of a microcontroller, which has a few KB or MB, `small` leaves the largest units out of the message.
 
     >>> parse_bytes("40 KiB"), parse_bytes("1.5MB"), parse_bytes(512)
     (40960, 1500000, 512)
@@ -40,9 +42,10 @@ def parse_bytes(text: str | int, parts: str = "") -> int:
         short = match is not None and f"{match[2].lower()}b" in UNITS  # 2K, 2Ki
         meant = f" did you mean {str(text).strip()}B?" if short else ""
         write = "Write" if short else "write"
+        more = ("", "") if small else (", GB, TB", ", GiB, TiB")
         raise MemboundError(
             f"{str(text)!r} is not a size{parts and ' or a part'}:{meant} {write} plain bytes (40960), a number with "
-            "KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024), as in '40 KiB'"
+            f"KB, MB{more[0]} (powers of 1000) or KiB, MiB{more[1]} (powers of 1024), as in '40 KiB'"
             f"{parts and f', {parts}'}"
         )
     return round(float(match[1]) * UNITS[match[2].lower()])
@@ -193,3 +196,24 @@ def standard_error(values: Sequence[float]) -> float | None:
         return None
     mean = math.fsum(values) / count
     return math.sqrt(math.fsum((each - mean) ** 2 for each in values) / (count - 1) / count)
+
+
+def say_tables(tables: Mapping[str, int]) -> str:
+    """What they are of.
+
+    >>> say_tables({"Hardswish": 2}), say_tables({"SiLU": 1})
+    ('the tables of 2 activations (Hardswish)', 'the table of an activation (SiLU)')
+    """
+    count, names = sum(tables.values()), ", ".join(tables)
+    whose = "the table of an activation" if count == 1 else f"the tables of {count} activations"
+    return f"{whose} ({names})"
+
+
+def say_free(tables: Mapping[str, int]) -> str:
+    """What takes no table in their place.
+
+    >>> say_free({"Hardswish": 2}), say_free({"ReLU": 1})
+    ('ReLU needs none', 'right behind a layer with weights, ReLU needs none')
+    """
+    own = "ReLU" in tables or "clip" in tables
+    return f"{'right behind a layer with weights, ' if own else ''}ReLU needs none"

@@ -52,6 +52,18 @@ def test_pixels_give_the_bits_of_the_device(given, capsys):
         assert np.array_equal(both["output"], scores.astype(np.float32))
 
 
+@pytest.mark.parametrize("engine", ["micro", "float"])
+def test_data_of_another_task_is_told_in_numbers(given, engine, capsys):
+    _, file, images = given
+    for numbers, said in (
+        ((), "r has 1 number to predict per example, but the network has 10 outputs: give data of"),
+        ((3,), "r has 3 numbers to predict per example, but the network has 10 outputs: give data of"),
+    ):
+        y = np.random.default_rng(0).normal(size=(len(images), *numbers)).astype(np.float32)
+        np.savez("r.npz", x_train=images, y_train=y, x_test=images, y_test=y)
+        assert said in refused(capsys, "evaluate", file, "--data", "r.npz", "--engine", engine)
+
+
 def test_values_are_those_of_the_floats_to_within_rounding(given, capsys):
     """What is printed of a network without classes, in integers and in floats."""
     net, file, images = given

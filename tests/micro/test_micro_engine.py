@@ -10,9 +10,10 @@ from profiles import chiefly, examples
 
 from membound.errors import MemboundError, ModelError
 from membound.micro.layers import READERS
+from membound.micro.tables import KNOWN_AS
 from membound.micro.ways_out import WAYS_OUT
 from membound.run import Net
-from membound.run.micro_net import MicroNet
+from membound.run.micro_net import MicroNet, describe_plan
 from membound.store.graph import ACTIVATIONS
 from membound.store.operators import OPERATORS
 
@@ -137,8 +138,11 @@ def test_every_activation_is_near_its_function(name):
     net.conv(net.add("act", (inner,), act=(name, *numbers)), 3)
     model = net.store("f32")
     x = prepared(model, some_images(model, 8))
-    wanted, found = Net(model, max_batch=8)(x), micro(model)(x)
+    device = micro(model)
+    wanted, found = Net(model, max_batch=8)(x), device(x)
     assert np.sqrt(((found - wanted) ** 2).mean()) < 0.05 * wanted.std()
+    tables = describe_plan(device.plan).get("tables", {})
+    assert (KNOWN_AS.get(name, name) in tables) is (name not in ("relu", "clip"))
 
 
 def test_an_empty_batch_gives_an_empty_one():
@@ -173,6 +177,10 @@ def test_time_is_estimated_for_two_ways_to_compile():
     assert net.speed("-O2").ms("80 MHz") < net.speed().ms(80e6) == pytest.approx(2 * net.speed().ms("160MHz"))
     with pytest.raises(MemboundError, match=r"choose Os \(the least flash\) or O2"):
         net.speed("-O3")
+    memory = net.memory("-O2")
+    assert repr(memory).startswith(f"MicroMemory(flash={memory.flash}, ram={memory.ram}, ")
+    assert repr(memory).endswith("level='-O2')")
+    assert memory.compiled is (memory.to_json()["code_from"] != "recorded sizes")
 
 
 def test_huge_values_are_refused():

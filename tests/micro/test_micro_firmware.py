@@ -263,6 +263,38 @@ def test_the_page_rejects_what_a_network_is_not_sure_of(tmp_path):
     assert min((found[clear] < 0).sum(), (found[clear] >= 0).sum()) > 10
 
 
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
+def test_the_pages_threshold_is_that_of_python_on_both_sides_of_0(tmp_path):
+    (recipe,) = (
+        block for block in re.findall(r"^```c\n(.*?)^```$", PAGE, re.M | re.S) if "THRESHOLD" in block
+    )
+    shown = re.search(r"#define THRESHOLD (\S+)", recipe)[1]
+    cases = [(0.0123, zero, t) for zero in (-128, -7, 127) for t in (-3.2, -0.5, -0.01, 0, 0.01, 0.5, 1.7)]
+    cases += [
+        (0.25, 3, t) for t in (-0.75, -0.25, 0.0, 0.25, 8.0)
+    ]  # what an output stands for is not above itself
+    tests = ""
+    for scale, zero, threshold in cases:
+        code = recipe.replace(f"THRESHOLD {shown}", f"THRESHOLD {threshold:.3f}f")
+        tests += (
+            f"{{\n#define NET_OUTPUT_SCALE {scale}f\n#define NET_OUTPUT_ZERO ({zero})\n"
+            "for (q = -128; q < 128; q++) {\n"
+            + code.replace('printf("above the threshold\\n")', "count++")
+            + '}\nprintf("%d\\n", count);\ncount = 0;\n}\n'
+            "#undef NET_OUTPUT_SCALE\n#undef NET_OUTPUT_ZERO\n#undef THRESHOLD\n"
+        )
+    (tmp_path / "main.c").write_text(
+        "#include <stdint.h>\n#include <stdio.h>\nstatic int8_t net_output(const int *q, int i) "
+        "{ return (int8_t)q[i]; }\n#define context q\n"
+        f"int main(void) {{\n  int q, count = 0;\n{tests}  return 0;\n}}\n"
+    )
+    flags = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
+    subprocess.run(["gcc", *flags, "main.c", "-o", "main"], cwd=tmp_path, check=True)
+    counts = subprocess.check_output(tmp_path / "main", text=True).split()
+    q = np.arange(-128, 128)
+    assert [*map(int, counts)] == [int((scale * (q - zero) > t).sum()) for scale, zero, t in cases]
+
+
 HOST = """#include <stdio.h>
 #include "board.h"
 void board_start(void) {}
@@ -291,9 +323,14 @@ def test_the_example_feeds_numbers_and_prints_what_one_output_stands_for(folder)
     sources = ["examples/firmware/main.c", "board.c", "firmware/net_test.c"]
     sources += [f"firmware/{name}" for name in SOURCES]
     folders = ["-Ifirmware", "-Iexamples/firmware"]
-    subprocess.run(
-        ["gcc", "-Wall", "-Wextra", "-Wpedantic", "-Werror", *folders, *sources, "-o", "run"], check=True
-    )
+    strict = ["gcc", "-Wall", "-Wextra", "-Wpedantic", "-Werror", *folders]
+    subprocess.run([*strict, *sources, "-o", "run"], check=True)
+    for height in (8, 1):  # sides of 1, as sequences and features have
+        narrow = Builder((3, height, 1), 0)
+        narrow.flat_linear(narrow.conv(0, 2, 1), 2)
+        shutil.rmtree("firmware")
+        write_project("firmware", micro(narrow.store("p8", preprocess={"std": [64.0] * 3})))
+        subprocess.run([*strict, "-fsyntax-only", "examples/firmware/main.c"], check=True)
     wrong, *found, _, _ = subprocess.check_output("./run", text=True).splitlines()
     numbers = np.zeros((1, 3, 8, 9), np.float32)
     numbers[:, :, 1:6, 4] = 1

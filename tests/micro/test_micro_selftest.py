@@ -72,6 +72,8 @@ def test_floats_and_a_prefix_have_a_self_test_too(tmp_path):
     assert selftest(tmp_path / "c", "kws")[0] == 0
     readme = (tmp_path / "c" / "README.md").read_text()
     assert "kws_selftest(&context)" in readme
+    for text in (readme, (tmp_path / "c" / "kws_test.c").read_text()):
+        assert "a wrong unit or order of channels passes" in " ".join(text.split())
     assert "net_" not in readme
 
 

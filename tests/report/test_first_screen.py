@@ -67,7 +67,7 @@ def test_flash_and_ram_are_told_part_by_part_beside_dense_in_8_bits():
         "flash_bytes": 7_690, "constant_bytes": 5_074, "weight_bytes": 4_400, "code_bytes": 2_616, "ram_bytes": 1_988,
         "context_bytes": 1_488, "arena_bytes": 1_468, "stack_bytes": 500, "instructions": 1_800_000,
         "ms": 31.27, "clock_hz": 64_000_000,
-        "code_from": "recorded sizes",
+        "code_from": "recorded sizes", "table_bytes": 256, "tables": {"Hardswish": 1},
     }  # fmt: skip
     rounded = {**device, "flash_bytes": 36_400, "constant_bytes": 33_784, "weight_bytes": 33_000, "ms": 62.0}
     dense = DENSE | {"int8": INT8 | {"micro": rounded}}
@@ -77,7 +77,7 @@ def test_flash_and_ram_are_told_part_by_part_beside_dense_in_8_bits():
     assert rows[0][-1] == "dense, 8 bits"
     assert {head: cells for head, *cells in rows[1:]} == {
         "flash, bytes": ["7,690", "of 8,000", "36,400"], "weights": ["4,400", "33,000"],
-        "biases, scales, tables": ["674", "784"], "code": ["2,616", "2,616"],
+        "biases, scales, layers": ["418", "528"], "tables of activations": ["256", "256"], "code": ["2,616", "2,616"],
         "RAM, bytes": ["1,988", "of 2,000", "1,988"], "activations": ["1,468", "1,468"],
         "counters of rows": ["20", "20"], "stack, at most": ["500", "500"],
         "instructions, estimated": ["1,800,000", "1,800,000"], "milliseconds, estimated": ["31", "62"],

@@ -365,6 +365,19 @@ class Gated(nn.Sequential):
         super().__init__(nn.Conv2d(1, 4, 5), Gate(), nn.Flatten(), nn.Linear(2304, 10))
 
 
+class Swishing(nn.Sequential):
+    def __init__(self) -> None:
+        layers = (
+            nn.Linear(784, 8),
+            nn.Hardswish(),
+            nn.Linear(8, 8),
+            nn.ReLU(),
+            nn.Linear(8, 10),
+            nn.Hardswish(),
+        )
+        super().__init__(nn.Flatten(), *layers)
+
+
 class Recurrent(nn.Module):
     """Which is refused by its name, before it is traced."""
 
@@ -393,6 +406,11 @@ def test_pictures_that_are_not_square_are_not_taken_for_sequences():
     ("options", "said"),
     [
         ({"budget": 2_000}, "a budget of 2,000 bytes of flash cannot be met: with one weight in each layer"),
+        ({"budget": 2_000}, " of them code); allow at least that"),
+        (
+            {"budget": 2_000, "model": Swishing},
+            " of them code, 512 the tables of 2 activations (Hardswish): ReLU needs none); allow",
+        ),
         ({"ram": 501}, "501 bytes of RAM cannot be met: this network takes"),
         (
             {"ram": 501},
@@ -418,6 +436,7 @@ def test_pictures_that_are_not_square_are_not_taken_for_sequences():
         ({"threads": 2, "latency": "9ms"}, "one network on one image: leave threads out"),
         ({"latency": "1us"}, "a latency of 0.001 ms at 80 MHz cannot be met: with one weight in each layer"),
         ({"target": "tpu"}, "there is no target 'tpu': choose cpu or micro"),
+        ({"ram": "2KBs"}, "KB, MB (powers of 1000) or KiB, MiB (powers of 1024), as in '40 KiB'"),
         ({"ram": "10%"}, "10% of RAM: a microcontroller's is bounded in bytes"),
     ],
 )
@@ -426,6 +445,7 @@ def test_what_cannot_be_met_is_refused_before_training(options, said):
         fit(**options)
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
+    assert options.get("ram") != "2KBs" or str(raised.value).endswith("'40 KiB'"), "no part of dense's"
 
 
 def test_other_targets_are_as_they_were():

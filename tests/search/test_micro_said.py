@@ -184,6 +184,16 @@ def test_a_sequence_that_lacks_an_axis_is_told_how_to_get_it(tmp_path):
         with pytest.raises(MemboundError) as raised:
             fit_file(tmp_path / "flat.npz", layout)
         said.append(str(raised.value))
-    assert "from x of [n, 3, 64, 1]; if x is [n, 3, 64], save x[..., None] first" in said[0]
+    assert said[0].endswith(
+        "; x_train is [40, 3, 64], read as images of one channel: save x[..., None], and give the layout NCHW"
+    )
+    np.savez(tmp_path / "deep.npz", x_train=samples, y_train=kinds, x_test=samples, y_test=kinds)
+    with pytest.raises(MemboundError) as raised:
+        fit_file(tmp_path / "deep.npz", "NHWC")
+    assert str(raised.value) == (
+        "the network does not take images of shape (1, 3, 64): layer '0' takes 3 channels and gets 1; "
+        "x_train is [40, 3, 64, 1], read as NHWC: give the layout NCHW"
+    )
+    assert raised.value.about == ("layout",)
     assert said[1].endswith("; of sequences [n, channels, time], save x[..., None]")
     assert said[2].endswith("as [channels, time, 1]: save x[..., None], and give the layout NCHW")

@@ -1,7 +1,7 @@
 """Examples of any shape with targets of any kind, for tasks beyond classes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,7 @@ class ExampleSplit:
 
     images: Array
     labels: Any  # [n, ...]
+    reading: str = field(default="", kw_only=True)  # how the file's arrays were read, for messages
 
     @property
     def shape(self) -> Any:
@@ -103,4 +104,4 @@ class ExampleSplit:
     def take(self, indices: Rows) -> "ExampleSplit":
         """The split of the chosen examples, copied."""
         chosen = as_indices(indices, len(self))
-        return ExampleSplit(self.images[chosen], self.labels[chosen])
+        return ExampleSplit(self.images[chosen], self.labels[chosen], reading=self.reading)

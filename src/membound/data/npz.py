@@ -64,7 +64,11 @@ def load_npz(path: Path, layout: str | None = None) -> Dataset:
         return replace(_beyond_classes(path, (x_train, y_train, x_test, y_test), layout), notes=notes)
     kind: Any = ExampleSplit if _are_features(x_train, layout) else ArraySplit
     train, test = (
-        kind(_images(path, name, x, layout), _labels(path, name.replace("x_", "y_"), y, len(x)))
+        kind(
+            _images(path, name, x, layout),
+            _labels(path, name.replace("x_", "y_"), y, len(x)),
+            reading=_say_reading(name, x, layout),
+        )
         for name, x, y in (("x_train", x_train, y_train), ("x_test", x_test, y_test))
     )
     if train.images.dtype != test.images.dtype or train.shape != test.shape:
@@ -156,7 +160,8 @@ def _beyond_classes(path: Path, arrays: tuple[Array, ...], layout: str | None) -
                 f"{path}: y_{name} is {list(y.shape)} with values from {y.min()} to {y.max()}: masks are class numbers "
                 f"[n, H, W] of 0 to 254, as large as the images, and {IGNORED} where a pixel is ignored"
             )
-        halves.append(ExampleSplit(images, y.astype(np.float32 if numbers else np.uint8)))
+        targets = y.astype(np.float32 if numbers else np.uint8)
+        halves.append(ExampleSplit(images, targets, reading=_say_reading(f"x_{name}", x, layout)))
     if numbers:
         names = tuple(f"output {number}" for number in range(max(y_train[0].size, 1)))
         return Dataset(path.stem, halves[0], halves[1], names, task=REGRESSION)
@@ -183,7 +188,7 @@ def channels_first(x: Array, layout: str | None) -> Array:
                 "layout=, NCHW or NHWC",
                 about="layout",
             )
-        layout = "NCHW" if first else "NHWC"
+        layout = _likely_layout(x)
     if x.ndim not in (3, 4) or (layout or "NHW") not in (("NHW",) if x.ndim == 3 else ("NCHW", "NHWC")):
         raise DataError(
             f"shape {list(x.shape)} is not {layout or 'a batch of images'}: "
@@ -199,6 +204,10 @@ def channels_first(x: Array, layout: str | None) -> Array:
     if x.ndim == 3:
         return x[:, None]
     return np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if layout == "NHWC" else x
+
+
+def _likely_layout(x: Array) -> str:
+    return "NCHW" if x.shape[1] in _CHANNELS else "NHWC"
 
 
 def describe_reading(x: Array, layout: str | None) -> tuple[str, ...]:
@@ -317,6 +326,18 @@ def _images(path: Path, name: str, x: Array, layout: str | None) -> Array:
         return channels_first(x, layout)
     except DataError as error:
         raise DataError(f"{path}: {name}: {error}", about=error.about) from None
+
+
+def _say_reading(name: str, x: Array, layout: str | None) -> str:
+    """How an array was read, where its layout may be another one.
+
+    >>> _say_reading("x_train", np.zeros((5, 6, 50, 1)), None), _say_reading("x_train", np.zeros((5, 6, 50)), None)
+    ('x_train is [5, 6, 50, 1], read as NHWC', 'x_train is [5, 6, 50], read as images of one channel')
+    """
+    if _are_features(x, layout) or x.ndim not in (3, 4):
+        return ""
+    read_as = "images of one channel" if x.ndim == 3 else layout or _likely_layout(x)
+    return f"{name} is {list(x.shape)}, read as {read_as}"
 
 
 def _labels(path: Path, name: str, y: Array, length: int) -> Array:

@@ -1,7 +1,7 @@
 """Splits and data sets, and the seeded ways to choose images from them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, Protocol
 
@@ -49,6 +49,7 @@ class ArraySplit:
 
     images: Array
     labels: Labels
+    reading: str = field(default="", kw_only=True)  # how the file's arrays were read, for messages
 
     def __post_init__(self) -> None:
         images, labels = self.images, np.asarray(self.labels)
@@ -79,7 +80,7 @@ class ArraySplit:
     def take(self, indices: Rows) -> "ArraySplit":
         """The split of the chosen images, copied."""
         chosen = as_indices(indices, len(self))
-        return ArraySplit(self.images[chosen], self.labels[chosen])
+        return ArraySplit(self.images[chosen], self.labels[chosen], reading=self.reading)
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,6 +29,12 @@ an antialiased bilinear filter to just cover the network's size, then its center
 `net.read("cat.jpg")` does the same, to compare with.
 """
 
+UNTESTED = """
+The self test feeds bytes, so it does not test how your readings become bytes: a wrong unit or order of channels passes.
+To check that, feed a recorded window through your own code, and compare `{prefix}_output` with
+`net.integers(net.preprocess(window))` in Python, where `net = membound.load(FILE, engine="micro")`.
+"""
+
 
 def example_of(plan: MicroPlan) -> str:
     """What one input is called: an image only where it is one."""
@@ -119,6 +125,7 @@ def readme_text(
         WIDE,
         break_on_hyphens=False,
     )
+    untested = "" if net.takes_pixels else UNTESTED.format(prefix=prefix)
     names = (
         "" if classes is None else f"\nClasses, in the order of the outputs: {', '.join(classes)[:2000]}.\n"
     )
@@ -170,7 +177,7 @@ Compile `{prefix}_test.c`, too, and call it once: on a new board, and when the c
 
     static {prefix}_context context;
     int wrong = {prefix}_selftest(&context);  /* how many outputs are wrong: 0 if all are right, bit for bit */
-
+{untested}
 ## 4. Run it
 
     static {prefix}_context context;  /* all RAM but the stack */

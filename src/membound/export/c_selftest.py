@@ -9,6 +9,11 @@ from membound.export.c_source import array_text
 from membound.micro.plan import MicroPlan
 from membound.run.micro_net import core_of
 
+UNTESTED = """\
+/* It feeds bytes, so it does not test how your readings become bytes: a wrong unit or order of channels passes. To
+ * check that, feed a recorded window through your own code, and compare net_output with
+ * net.integers(net.preprocess(window)) in Python, where net = membound.load(FILE, engine="micro"). */
+"""
 CANDIDATES = 8  # inputs of which that with the most different outputs is taken
 FIRST_LINE = "/* A self test that membound wrote: one input, and the outputs that it must give. */"
 HEADER = f"""{FIRST_LINE}
@@ -65,9 +70,10 @@ def selftest_files(plan: MicroPlan) -> dict[str, str]:
     """net_test.h and net_test.c, by name: the same for the same plan."""
     given, outputs = golden(plan)
     arrays = array_text("net_test_input", given, "const") + array_text("net_test_outputs", outputs, "const")
+    untested = "" if plan.net.takes_pixels else UNTESTED
     return {
         "net_test.h": HEADER,
-        "net_test.c": f'{FIRST_LINE}\n#include "net_test.h"\n\n{arrays}{TEST_FUNCTIONS}',
+        "net_test.c": f'{FIRST_LINE}\n{untested}#include "net_test.h"\n\n{arrays}{TEST_FUNCTIONS}',
     }
 
 

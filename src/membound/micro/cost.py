@@ -16,7 +16,7 @@ from membound.micro.flash import Packed
 from membound.micro.integers import IntegerNet, Op
 from membound.micro.layout import Layout
 from membound.micro.schedule import events
-from membound.units import CLOCK, LEVELS, parse_clock, say_off, show_clock, show_ms
+from membound.units import CLOCK, LEVELS, parse_clock, say_off, say_tables, show_clock, show_ms
 
 # What is counted: multiplications 8 outputs at a time, of what is left over in pairs, and of a last one; values of a
 # weight that are decoded, with positions and a palette, otherwise, or where no weight has positions; steps to another
@@ -125,10 +125,11 @@ def say_flash(facts: Mapping[str, Any], limit: float | None = None) -> str:
     other = _other(level)
     beside = facts[f"at_{other[1:]}"]["flash_bytes"]
     allowed = "" if limit is None else f" of {limit:,.0f}"
+    tables = f", {facts['table_bytes']:,} {say_tables(facts['tables'])}" if facts.get("tables") else ""
     return (
         f"{facts['flash_bytes']:,}{allowed} bytes: {facts['constant_bytes']:,} of constants "
-        f"({facts['weight_bytes']:,} of them weights), {facts['code_bytes']:,} of code at {level} for a Cortex-M4 "
-        f"({facts['code_from']}); startup code and memcpy/memset (about {LIBRARY_BYTES} bytes) not included; "
+        f"({facts['weight_bytes']:,} of them weights{tables}), {facts['code_bytes']:,} of code at {level} for a "
+        f"Cortex-M4 ({facts['code_from']}); startup code and memcpy/memset (about {LIBRARY_BYTES} bytes) not included; "
         f"{beside:,} if exported for {other}"
         + (", which is beyond the budget" if limit is not None and beside > limit else "")
     )

@@ -28,7 +28,7 @@ def _text(part: Any) -> str:
         return "".join(
             f"{field.name}:{_text(getattr(part, field.name))};"
             for field in fields(part)
-            if field.name not in ("name", "dropped")
+            if field.name not in ("name", "dropped", "act", "linear")
         )
     if isinstance(part, list | tuple):
         return f"[{','.join(map(_text, part))}]"

@@ -58,6 +58,7 @@ class Op:
     """One operation: kind is conv, sum, pool, mean (a pool that adds row by row) or table.
 
     `size` is what it computes row by row, before `then_sum` or `then_pool`; inputs and output are numbers of values.
+    For people, `act` is its activation, and `linear` says that its convolution is a linear layer.
     """
 
     kind: str
@@ -75,6 +76,8 @@ class Op:
     rescale: Rescale | None = None
     sum: Sum | None = None
     pool: Pool | None = None
+    act: str = ""
+    linear: bool = False
 
     @property
     def then(self) -> str:
@@ -200,7 +203,10 @@ def _op(kind: str, found: Layers, layer: Layer, order: Mapping[int, int], **more
     channels, height, width = found.images[layer.inputs[0]]
     given = {"window": Window((1, 1), (1, 1)), "channels": channels, "size": (height, width), **more}
     inputs = tuple(order[value] for value in layer.inputs)
-    return Op(kind, layer.name, inputs, order[layer.output], layer.first, **given)
+    act = layer.act[0] if layer.act else ""
+    return Op(
+        kind, layer.name, inputs, order[layer.output], layer.first, act=act, linear=layer.linear, **given
+    )
 
 
 def _conv(

@@ -65,6 +65,7 @@ class Layer:
     between: int = 0  # the value before `pool` or `plus`
     first: int = 0  # channel of the output
     part: bool = False  # of a concatenation
+    linear: bool = False  # a convolution over all of its input, for people
 
 
 @dataclass
@@ -202,6 +203,7 @@ class _Reader:
         if len(self.model.shapes[node.inputs[0]]) != 1:
             self.refuse(number, node, "has linear layers of one vector only", "flatten the input first")
         self._product(number, node, root, Window((height, width), (height, width)), 1, a["act"])
+        self.layers[-1].linear = True
 
     def _product(
         self, number: int, node: Node, root: int, window: Window, groups: int, act: Act | None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from membound.report.text import find_number, find_part, find_rows, find_text, show_count
-from membound.units import CLOCK, LEVELS, show_clock
+from membound.units import CLOCK, LEVELS, say_free, say_tables, show_clock
 
 Facts = Mapping[str, Any]
 NEARLY = 0.95  # of a bound: it binds
@@ -137,9 +137,26 @@ def say_more_room(final: Facts, with_options: bool) -> str:
     if flash is not None and limit is not None and flash >= NEARLY * limit:
         less = "--compiled Os" if with_options else 'compiled="Os"'
         other = "" if small else f", or compile for size ({less})"
-        return f"flash binds ({show_count(flash)} of {show_count(limit)} bytes): allow more ({dashes}budget){other}"
+        said = f"flash binds ({show_count(flash)} of {show_count(limit)} bytes): allow more ({dashes}budget){other}"
+        return said + _say_tables(final)
     wider = "--widths 1,1.5,2" if with_options else "widths=[1, 1.5, 2]"
     return f"flash and time are not the limit: try a wider network ({wider}, if its function takes a width)"
+
+
+def _say_tables(final: Facts) -> str:
+    """What tables of activations take of the flash, and what takes none.
+
+    >>> print(_say_tables({"micro": {"table_bytes": 512, "tables": {"Hardswish": 2}}}))
+    , or take other activations: 512 bytes are the tables of 2 activations (Hardswish), and ReLU needs none
+    """
+    micro = find_part(final, "micro")
+    tables = find_part(micro, "tables")
+    if not tables:
+        return ""
+    return (
+        f", or take other activations: {show_count(find_number(micro, 'table_bytes'))} bytes are "
+        f"{say_tables(tables)}, and {say_free(tables)}"
+    )
 
 
 def show_ram(net: Facts) -> str:

@@ -43,7 +43,8 @@ def make_footprint(result: Facts) -> Markup | None:
     parts: list[Part] = [
         ("flash, bytes", lambda net: _within(find_flash(net), find_number(net, "limit"))),
         ("weights", _count("weight_bytes")),
-        ("biases, scales, tables", _rest("constant_bytes", "weight_bytes")),
+        ("biases, scales, layers", _rest("constant_bytes", "weight_bytes", "table_bytes")),
+        ("tables of activations", _count("table_bytes")),
         ("code", _count("code_bytes")),
         ("RAM, bytes", lambda net: _within(find_ram(net), find_number(net, "memory_limit"))),
         ("activations", _count("arena_bytes")),
@@ -108,12 +109,12 @@ def _count(key: str) -> Callable[[Facts], str]:
     return lambda net: show_count(find_number(find_part(net, "micro"), key))
 
 
-def _rest(whole: str, part: str) -> Callable[[Facts], str]:
-    """What a sum has beside one of its parts."""
+def _rest(whole: str, part: str, other: str = "") -> Callable[[Facts], str]:
+    """What a sum has beside one of its parts, and another one that not every network has."""
 
     def show(net: Facts) -> str:
         micro = find_part(net, "micro")
-        all_of_it, some = find_number(micro, whole), find_number(micro, part)
-        return show_count(None if all_of_it is None or some is None else all_of_it - some)
+        all_of_it, some, more = (find_number(micro, key) for key in (whole, part, other))
+        return show_count(None if all_of_it is None or some is None else all_of_it - some - (more or 0))
 
     return show

@@ -145,9 +145,12 @@ def _check_outputs(net: Net | MicroNet, dataset: Dataset) -> None:
     """What the network gives for an example must go with a target."""
     shape, target = tuple(net.output_shape), dataset.test.labels.shape[1:]
     if dataset.task == REGRESSION and np.prod(shape) != np.prod(target, dtype=int):
+        numbers, outputs = int(np.prod(target, dtype=int)), int(np.prod(shape))
+        classes = " (classes)" if net.classes and len(net.classes) == outputs > 1 else ""
         raise DataError(
-            f"the network gives {list(shape)} for an example, {dataset.name} has targets of {list(target)}: one output "
-            "for each number is needed"
+            f"{dataset.name} has {numbers:,} number{'s' if numbers > 1 else ''} to predict per example, but the "
+            f"network has {outputs:,} output{'s' if outputs > 1 else ''}{classes}: give data of the kind that it was "
+            "trained on"
         )
     if dataset.task == SEGMENTATION and (shape[1:] != target or shape[0] < len(dataset.classes)):
         raise DataError(

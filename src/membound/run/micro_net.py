@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from membound.micro.identity import identify
 from membound.micro.integers import make_integers
 from membound.micro.numbers import say_not_included, say_range
 from membound.micro.plan import MicroPlan, make_plan, net_record, op_record, value_record
+from membound.micro.tables import TABLE_BYTES, tables_of
 from membound.micro.used import code_of, constants_of
 from membound.run.common import compiled_core, narrowed, stated_preprocess
 from membound.store.model import StoredModel
@@ -28,18 +29,19 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 TINY = 0.02  # of the input's range: a few steps of int8
+RECORDED = "recorded sizes"  # where no compiler is installed
 BEYOND = 0.1  # of an input: more numbers than calibration would leave out
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MicroMemory:
     """Bytes on the device, all that a fit's `budget` and `ram` count.
 
     Startup code is not included, nor are memcpy and memset (about 470 bytes, unless your firmware has them).
 
     - `constants`: weights, biases, tables, records; `weights` are the codes, positions and palettes among them. `code`:
-      the runtime on a Cortex-M4, `compiled` here or as recorded, at the `level` -Os or -O2. `flash` is constants and
-      code.
+      the runtime on a Cortex-M4 at the `level` -Os or -O2; `code_from` names the compiler that was run for it, or says
+      that these are recorded sizes. `flash` is constants and code.
     - `not_included`: of a network that takes floats, what `net_input` or `net_input_fixed` adds to flash, in words;
       else None.
     - `context`: the `arena`, which holds activations, and the counters of rows. `stack`: at most. `ram` is context and
@@ -55,9 +57,14 @@ class MicroMemory:
     whole: int
     weights: int
     arena: int
-    compiled: bool = False
+    code_from: str = RECORDED
     not_included: str | None = None
     level: str = SMALL
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the code was compiled here; else its size is a recorded one."""
+        return self.code_from == COMPILER[0]
 
     @property
     def flash(self) -> int:
@@ -69,6 +76,11 @@ class MicroMemory:
         """Context and stack."""
         return self.context + self.stack
 
+    def __repr__(self) -> str:
+        parts = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "not_included"}
+        shown = {"flash": self.flash, "ram": self.ram, **parts}
+        return f"MicroMemory({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
     def to_json(self) -> dict[str, Any]:
         """As `membound` prints it everywhere."""
         return {
@@ -76,7 +88,7 @@ class MicroMemory:
             "constant_bytes": self.constants,
             "weight_bytes": self.weights,
             "code_bytes": self.code,
-            "code_from": COMPILER[0] if self.compiled else "recorded sizes",
+            "code_from": self.code_from,
             "compiled_with": self.level,
             **({} if self.not_included is None else {"flash_not_included": self.not_included}),
             "ram_bytes": self.ram,
@@ -98,9 +110,11 @@ def describe_plan(plan: MicroPlan, clock: float | None = None, level: str = SMAL
         f"at_{each[1:]}": {"flash_bytes": taken.flash, "code_bytes": taken.code, **time}
         for each, (taken, time) in ways.items()
     }
+    tables = tables_of(plan.net.ops)
     return {
         "identity": f"0x{identify(plan.net)}",
         **memory.to_json(),
+        **({"table_bytes": TABLE_BYTES * sum(tables.values()), "tables": tables} if tables else {}),
         "clock_hz": round(hz),
         **speed,
         **others,
@@ -119,7 +133,7 @@ def memory_of(plan: MicroPlan, level: str = SMALL) -> MicroMemory:
         whole=plan.whole_bytes,
         weights=sum(packed.nbytes for packed in plan.weights.values()),
         arena=plan.layout.nbytes,
-        compiled=code.compiled,
+        code_from=COMPILER[0] if code.compiled else RECORDED,
         not_included=say_not_included(plan),
         level=level,
     )

@@ -156,7 +156,7 @@ class Bound:
             self._check_latency()
         check_whole("threads", self.threads)
         for name in ("budget", "ram", "nonzeros"):
-            check_amounts(name, getattr(self, name))
+            check_amounts(name, getattr(self, name), self.is_micro)
         self.clock_hz, self.level  # noqa: B018 (what cannot be read is said here)
         given = [name for name in KINDS if getattr(self, name) is not None]
         if given == ["budget", "ram"]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from membound.errors import MemboundError
+from membound.micro.tables import TABLE_BYTES, tables_of
+from membound.micro.used import code_of, constants_of
 from membound.search.bits import WIDE
 from membound.search.bounds import WHOLE, Amount, Average
 from membound.search.checks import PART
@@ -15,7 +17,7 @@ from membound.search.micro import MicroBytes, about_reading, check_ram, say_exam
 from membound.search.problem import AUTO, Problem, Target
 from membound.store.values import value_type
 from membound.train.evaluation import Score
-from membound.units import CLOCK, LEVELS, parse_bytes, show_clock, show_ms
+from membound.units import CLOCK, LEVELS, parse_bytes, say_free, say_tables, show_clock, show_ms
 
 FAST, NO_BOUND = LEVELS[-1], 10**12
 NEARLY = 0.95  # of a budget: a file that takes less was not made smaller by it
@@ -152,13 +154,27 @@ def make_plans(
             )
             raise MemboundError(
                 f"{asked} cannot be met: with one weight in each layer, {each} "
-                f"{members * least + overhead:,};{slim} allow at least that{smaller}{unit}"
+                f"{members * least + overhead:,}{_say_parts(problem, least)};{slim} allow at least that{smaller}{unit}"
                 f"{say_examples(measure) if isinstance(measure, MicroBytes) else ''}",
                 about=("budget", *(["compiled"] if smaller else []), *about_reading(measure))
                 if isinstance(measure, MicroBytes)
                 else (),
             )
     return plans
+
+
+def _say_parts(problem: Problem, least: int) -> str:
+    """What a microcontroller's flash holds where nearly no weights are left: what else could be made smaller."""
+    plan = problem.least_plan()
+    if plan is None:
+        return ""
+    code, tables = code_of(plan, plan.level).nbytes, tables_of(plan.net.ops)
+    if code + constants_of(plan, plan.level) != least:  # RAM or time binds
+        return ""
+    if not tables:
+        return f" ({code:,} of them code)"
+    taken = TABLE_BYTES * sum(tables.values())
+    return f" ({code:,} of them code, {taken:,} {say_tables(tables)}: {say_free(tables)})"
 
 
 def _lacks_unit(limit: Limit, what: str) -> bool:

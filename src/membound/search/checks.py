@@ -103,8 +103,8 @@ def read_widths(given: str | Sequence[float]) -> tuple[float, ...]:
     return found
 
 
-def check_amounts(name: str, given: object) -> None:
-    """Refuse a size that cannot be understood, before data is read.
+def check_amounts(name: str, given: object, micro: bool = False) -> None:
+    """Refuse a size that cannot be understood, before data is read. A microcontroller's RAM is no part of dense's.
 
     >>> check_amounts("budget", ["40 KiB", "10%", 4096])
     """
@@ -128,7 +128,8 @@ def check_amounts(name: str, given: object) -> None:
                 )
         else:
             try:
-                parse_bytes(text, "or a part of the dense network, as in '10%'")
+                parts = "" if micro and name == "ram" else "or a part of the dense network, as in '10%'"
+                parse_bytes(text, parts, small=micro)
             except MemboundError as error:
                 raise MemboundError(f"{name}: {error}", about=name) from None
 

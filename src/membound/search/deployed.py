@@ -77,8 +77,8 @@ class Fitted:
       `wrong` of each.
     - For a microcontroller, `flash` and `ram` are bytes and `ms` is the estimated time of an image (None for other
       targets), and `facts["micro"]` has their parts:
-      `flash_bytes` are `constant_bytes` (of them `weight_bytes`) and `code_bytes`, `ram_bytes` are `context_bytes` (of
-      them `arena_bytes`, the activations) and `stack_bytes`;
+      `flash_bytes` are `constant_bytes` (of them `weight_bytes`, and `table_bytes` where activations have `tables`) and
+      `code_bytes`, `ram_bytes` are `context_bytes` (of them `arena_bytes`, the activations) and `stack_bytes`;
       `instructions`, `cycles` and `ms` of one image, and `longest_call_ms` of net_feed_row, are estimates for a
       Cortex-M4 at `clock_hz`. All this is as
       `compiled_with` -Os, or what was asked for; `at_Os` and `at_O2` have flash, code and time for both. What this

@@ -86,9 +86,13 @@ class FileBytes:
 
         That is the header, an entry in it for every layer, biases, and all that is not named.
         """
+        return self(self.emptied(names, state), types)
+
+    def emptied(self, names: Iterable[str], state: State | None = None) -> State:
+        """The state with one nonzero in each parameter of these names."""
         found = self.tracer.state() if state is None else plain_keys(state)
         emptied = _with_tied(names, self.tracer.parameters)
-        return self(found | {name: _emptied(found[name]) for name in emptied if name in found}, types)
+        return found | {name: _emptied(found[name]) for name in emptied if name in found}
 
     def _types(self, model: Model, types: Types | None = None) -> str | dict[str, str]:
         """One type for everything, or one for each tensor; a layer that is dead has none."""

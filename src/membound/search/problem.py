@@ -14,6 +14,7 @@ from membound.capture.capture import Tracer
 from membound.data import Preprocess, Split
 from membound.data.augment import NONE, Augment
 from membound.errors import MemboundError, ModelError, RuleError, a_kind
+from membound.micro.plan import MicroPlan
 from membound.modules import plain_keys
 from membound.run.net import EVERY, check_isa
 from membound.search.allocation import ByteCost, NonzeroCost, TypedCost
@@ -302,10 +303,19 @@ class Problem:
 
     def least(self) -> int:
         """The smallest budget that can be met: one weight a layer, and all that is not bounded."""
+        return self.measure.least(self.weights, self._with_biases(), self.types)
+
+    def least_plan(self) -> MicroPlan | None:
+        """The same as a microcontroller has it; None of another target."""
+        if not isinstance(self.measure, MicroBytes):
+            return None
+        return self.measure.plan(self.measure.emptied(self.weights, self._with_biases()), self.types)
+
+    def _with_biases(self) -> State:
         state = plain_keys(self._model.state_dict())
         for name in self.shapes.keys() - set(self.weights):  # biases may start at zero, but do not stay there
             state[name] = torch.where(state[name] == 0, 1e-3, state[name])
-        return self.measure.least(self.weights, state, self.types)
+        return state
 
 
 def bounded_weights(

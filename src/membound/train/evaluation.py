@@ -141,10 +141,12 @@ def _run_one(model: nn.Module, feeder: Feeder) -> tuple[Any, Tensor]:
         pixels = len(shape) == 3 and feeder.preprocess.takes == "uint8"
         what = name_examples(shape)
         why, about = explain_refusal(error, model), ("size",) if pixels else ()
+        reading = getattr(feeder.split, "reading", "")
         if (unknown := _unknown_names(feeder.split, model)) is not None:
             raise DataError(f"the network does not take these examples: {unknown}") from error
-        if (advice := advise_shape(shape, why, model)) is not None:
-            plain_why = why.partition(";")[0] if advice.startswith(("Linear", OVER_TIME)) else why
+        if (advice := advise_shape(shape, why, model, reading)) is not None:
+            short = advice.startswith(("Linear", OVER_TIME, *filter(None, [reading])))
+            plain_why = why.partition(";")[0] if short else why
             why, about = f"{plain_why}; {advice}", ("layout",) if "layout" in advice else ()
         elif len(shape) == 1:
             why = why.replace(", or pool before it", "")  # features have no place

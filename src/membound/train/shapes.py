@@ -11,9 +11,14 @@ OVER_TIME = "Conv2d of (k, 1) takes a sequence as [channels, time, 1]"
 SEQUENCES = f"{OVER_TIME}: save x of [n, channels, time, 1], and give the layout NCHW"
 
 
-def advise_shape(shape: tuple[int, ...], why: str, model: nn.Module) -> str | None:
+def advise_shape(shape: tuple[int, ...], why: str, model: nn.Module, reading: str = "") -> str | None:
     """What the network takes, and how to save x so; None if that cannot be told. `why` is what `explain_refusal` says.
 
+    `reading` says how an .npz was read, where that is known.
+
+    >>> why, read = "layer '0' takes 6 channels and gets 1; change that layer", "x_train is [9, 6, 50, 1], read as NHWC"
+    >>> advise_shape((1, 6, 50), why, nn.Conv2d(6, 8, 3), read)
+    'x_train is [9, 6, 50, 1], read as NHWC: give the layout NCHW'
     >>> advise_shape((1, 3, 64), "layer '0' takes 3 channels and gets 1; change that layer", nn.Conv2d(3, 8, 3))
     'the layout NCHW would read 3 channels from x of [n, 3, 64, 1]; if x is [n, 3, 64], save x[..., None] first'
     >>> advise_shape((64, 64, 3), "layer '0' takes 3 channels and gets 64; change that layer", nn.Conv2d(3, 8, 3))
@@ -29,7 +34,7 @@ def advise_shape(shape: tuple[int, ...], why: str, model: nn.Module) -> str | No
     channels = int(takes[1]) if takes else None
     wide = next(_parts(model, nn.Conv2d), None)
     if isinstance(wide, nn.Conv2d):
-        return _advise_images(shape, why, channels, wide.kernel_size[0] > 1 == wide.kernel_size[1])
+        return _advise_images(shape, why, channels, wide.kernel_size[0] > 1 == wide.kernel_size[1], reading)
     if next(_parts(model, nn.Conv1d), None) is not None:
         return _advise_sequences(shape, channels)
     return advise_features(shape, model)
@@ -49,7 +54,9 @@ def _parts(model: nn.Module, *kinds: type[nn.Module]) -> "islice[nn.Module]":
     return islice((part for part in model.modules() if isinstance(part, kinds)), 1)
 
 
-def _advise_images(shape: tuple[int, ...], why: str, channels: int | None, over_time: bool) -> str | None:
+def _advise_images(
+    shape: tuple[int, ...], why: str, channels: int | None, over_time: bool, reading: str
+) -> str | None:
     if len(shape) == 2 and shape[0] == channels:
         return f"{OVER_TIME}: save x[..., None], and give the layout NCHW"
     if len(shape) == 2:
@@ -66,6 +73,9 @@ def _advise_images(shape: tuple[int, ...], why: str, channels: int | None, over_
     layouts = [layout for layout, side in (("NCHW", 1), ("NHWC", 2)) if shape[side] == channels]
     if len(layouts) != 1:
         return None
+    if reading:
+        saved = "" if reading.endswith(("NHWC", "NCHW")) else "save x[..., None], and "
+        return f"{reading}: {saved}give the layout {layouts[0]}"
     said = f"the layout {layouts[0]} would read {channels} channel{'' if channels == 1 else 's'}"
     if layouts == ["NHWC"]:
         return f"{said} (of an array, pass x.transpose(0, 3, 1, 2))"
