@@ -142,7 +142,8 @@ def test_a_frame_that_was_not_resized_is_sent_to_read(shape, tmp_path):
     file = make(tmp_path / "net.safetensors")
     net = mb.load(file, threads=1)
     with pytest.raises(
-        mb.DataError, match=r"takes \[n, 3, 8, 8\]: give that, or of a picture net\.read\(frame\), as in net\("
+        mb.DataError,
+        match=r"takes \[n, 3, 8, 8\]: give that, or of a picture net\.read\(frame\), as in net\(",
     ):
         net.preprocess(pixels(shape))
     with pytest.raises(mb.ModelError, match=r"takes \(batch, 3, 8, 8\); a frame .* net.read\(frame\) first"):

@@ -269,7 +269,17 @@ def _find_shares(net: Any, output: Any) -> list[Shares] | None:
 
 
 def _say_shares(found: list[Shares]) -> list[str]:
-    return [", ".join(f"{name} {100 * share:.3g} %" for name, share in row) for row in found]
+    """A line for each mask; of classes without names, their numbers.
+
+    >>> _say_shares([[("sand", 0.75), ("0", 0.25)]])
+    ['sand 75 %, class 0 25 %']
+    """
+    return [
+        ", ".join(
+            f"{f'class {name}' if name.isdecimal() else name} {100 * share:.3g} %" for name, share in row
+        )
+        for row in found
+    ]
 
 
 def _name_shares(found: list[Shares]) -> list[list[dict[str, Any]]]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from membound.report.advice import say_advice, say_taken
+from membound.report.advice import has_collapsed, say_advice, say_taken
 from membound.report.device import find_flash, find_level, find_ram, find_time, is_micro, say_clock
 from membound.report.eight_bits import least_accuracy, say_beaten, uncertainty
 from membound.report.engines import say_engines
@@ -95,7 +95,9 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     ['20KiB: 0.100 ms an image, about as fast as dense (0.100 ms).', \
 '10KiB: 0.050 ms an image, 2.0 times faster than dense (0.100 ms).']
     """
-    lines = [make_verdict(result, score), *filter(None, [say_over_pixels(result)]), *say_advice(result)]
+    scores = [make_verdict(result, score), *filter(None, [say_over_pixels(result)])]
+    advice = say_advice(result)
+    lines = [*advice, *scores] if has_collapsed(result) else [*scores, *advice]
     finals, dense = find_rows(result, "finals"), find_part(result, "dense")
     int8 = find_part(dense, "int8")
     if given := say_given(dense, score):
