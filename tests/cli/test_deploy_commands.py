@@ -375,6 +375,7 @@ def test_masks_of_pictures(tmp_path, capsys, monkeypatch):
         (("photos", "--out", "one.png"), "2 pictures give as many masks: name a new folder"),
         (("a.png", "photos/in", "photos/c.png", "a.png", "--out", "new"), "would both be a.png"),
         (("a.png", "--out", "a.png"), "is the input"),
+        (("a.png", "--out", "m.jpg"), "--out m.jpg: a mask needs a lossless format: use .png"),
         (("a.png", "--out", "no/mask.png"), "there is no folder no: create it with mkdir -p no"),
     ):
         assert says in refused(capsys, "run", net, *words)
