@@ -289,7 +289,7 @@ def make_layers(result: Facts) -> Markup | None:
         is_open = index == 0 and len(layers) <= MOST_OPEN
         table = with_hint(draw_table(head, rows, f"layers of {name}", texts=(0, 4, 5, 6)))
         dropped = any(layer.get("original_shape") not in (None, layer.get("shape")) for layer in layers)
-        was = ["Was: before units that gave nothing were dropped."] if dropped else []
+        was = ["'Was': the shape before unused units were removed."] if dropped else []
         note = " ".join([*explain_codes(layers), *was])
         tables.append(fold(words, join(table, tag("p", note, class_="note") if note else None), is_open))
     return join(*tables) if tables else None

@@ -149,7 +149,7 @@ def say_timed(result: Facts) -> str | None:
     >>> int8 = {"latency_ms": 0.1, "latency_by": "ONNX Runtime"}
     >>> say_timed({"finals": [{"latency_ms": 0.1, "threads": 2}], "dense": {"latency_ms": 0.2, "int8": int8}})
     'Latencies: 2 threads of this machine, networks by turns. Dense also runs in membound; int8 runs in ONNX Runtime. \
-LiteRT was not timed: membound bench FILE --tflite.'
+LiteRT was not timed: membound bench FILE --tflite yours.tflite.'
     >>> say_timed({"finals": [{"latency_ms": 0.1}]})
     'Latencies: 1 thread of this machine.'
     """
@@ -163,7 +163,7 @@ LiteRT was not timed: membound bench FILE --tflite.'
     by = find_part(dense, "int8").get("latency_by")
     return (
         f"{words}, networks by turns. Dense also runs in membound{f'; int8 runs in {by}' if by else ''}."
-        f"{' LiteRT was not timed: membound bench FILE --tflite.' if by else ''}"
+        f"{' LiteRT was not timed: membound bench FILE --tflite yours.tflite.' if by else ''}"
     )
 
 
