@@ -373,9 +373,12 @@ def test_a_fitted_module_that_is_saved_by_itself_names_the_save_of_the_fit(tmp_p
         ((8, 8), "[n, 1, 8, 8] is needed, such as images[None, None]"),
         ((5, 8, 8), "[n, 1, 8, 8] is needed, such as images[:, None]"),
         ((1, 8, 8), "[n, 1, 8, 8] is needed, such as images[None]"),
-        ((5, 1, 9, 9), "this network takes [n, 1, 8, 8]: give that, or net.read(frame) of a picture"),
+        (
+            (5, 1, 9, 9),
+            "this network takes [n, 1, 8, 8]: give that, or of a picture net.read(frame), as in net(",
+        ),
         ((5, 8, 8, 1), "call images.transpose(0, 3, 1, 2)"),
-        ((5, 64), "this network takes [n, 1, 8, 8]: give that, or net.read(frame) of a picture"),
+        ((5, 64), "this network takes [n, 1, 8, 8]: give that, or of a picture net.read(frame), as in net("),
     ],
 )
 def test_images_of_another_shape_are_not_prepared(shape, says, tmp_path):

@@ -87,6 +87,18 @@ def format_bytes(count: int) -> str:
     return f"{count} B"
 
 
+def show_bytes(count: float) -> str:
+    """About how many, in a decimal unit, to three digits.
+
+    >>> show_bytes(412), show_bytes(433072), show_bytes(999_600), show_bytes(1725280)
+    ('412 bytes', '433 KB', '1 MB', '1.73 MB')
+    """
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if count >= size * (0.9995 if size > 1000 else 1):
+            return f"{count / size:.3g} {unit}"
+    return f"{count:,.0f} bytes"
+
+
 def parse_clock(text: str | float) -> float:
     """Hz; a text has a unit, a number is Hz.
 

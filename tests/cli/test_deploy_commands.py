@@ -73,6 +73,10 @@ def test_inspect_as_json(file, capsys):
     assert facts["weight_bytes"] == sum(layer["bytes"] for layer in facts["layers"])
     assert facts["file_bytes"] == facts["header_bytes"] + facts["weight_bytes"] + facts["mean_image_bytes"]
     assert facts["dense_bytes"] == 4 * (36 + 4 + 160) == facts["paper"]["dense_bytes"]
+    assert facts["dense_file_bytes"] - facts["dense_bytes"] - facts["mean_image_bytes"] in range(
+        300, 1000
+    )  # header
+    assert facts["ratio"] == facts["dense_file_bytes"] / facts["file_bytes"]
     assert facts["paper"]["indexed_bytes"] == 8 * facts["nonzeros"] == 8 * (3 + 32)
     assert facts["paper"]["best_bytes"] == min(144, 5 + 12, 24) + min(16, 1, 0) + min(640, 20 + 128, 256)
     assert facts["arena_bytes"] == mb.load(file, threads=1).memory().arena
@@ -101,7 +105,7 @@ def test_inspect_as_a_table(file, capsys):
     assert f"sha256    {hashlib.sha256(Path(file).read_bytes()).hexdigest()}\n" in said
     assert f"{os.path.getsize(file):,} bytes: weights" in said
     assert "nonzeros  35 of 200 parameters" in said
-    assert "dense     800 bytes of parameters in float32, without a header: " in said
+    assert f"dense     {mb.inspect(file)['dense_file_bytes']:,} bytes in float32: " in said
     assert "input     1x6x6 of uint8, pixels" in said
 
 
@@ -371,6 +375,7 @@ def test_masks_of_pictures(tmp_path, capsys, monkeypatch):
         (("photos", "--out", "one.png"), "2 pictures give as many masks: name a new folder"),
         (("a.png", "photos/in", "photos/c.png", "a.png", "--out", "new"), "would both be a.png"),
         (("a.png", "--out", "a.png"), "is the input"),
+        (("a.png", "--out", "m.jpg"), "--out m.jpg: a mask needs a lossless format: use .png"),
         (("a.png", "--out", "no/mask.png"), "there is no folder no: create it with mkdir -p no"),
     ):
         assert says in refused(capsys, "run", net, *words)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from membound import data
 from membound.data.npz import channels_first, reading_notes
+from membound.data.numbering import check_numbering
 from membound.errors import DataError
 
 RNG = np.random.default_rng(0)
@@ -192,3 +193,28 @@ def test_a_text_file_is_called_no_npz(tmp_path):
     (tmp_path / "bad.npz").write_text("x\n")
     with pytest.raises(DataError, match=r"bad\.npz is not an \.npz file: write one with np\.savez$"):
         data.load(tmp_path / "bad.npz")
+
+
+def test_numbers_that_no_label_has(tmp_path):
+    gap = arrays(y_train=np.array([0, 1, 2, 0, 1, 4]))
+    dataset = data.load(save(tmp_path, **gap))
+    noted = "no example is of class 3, and the largest label is 4: check the labels"
+    assert noted in dataset.notes
+    assert noted in reading_notes(dataset)
+    check_numbering(dataset)  # one of five
+    wide = data.load(save(tmp_path, **arrays(y_train=np.array([0, 1, 2, 0, 1, 12]))))
+    wanted = (
+        "set: labels are 0, 1, 2 and 12, so there would be 13 classes, 9 of them without an example: renumber them, "
+        "or name all classes in an array of strings, classes, in the file to confirm"
+    )
+    with pytest.raises(DataError, match=f"^{wanted}$"):
+        check_numbering(wide)
+    names = [f"kind {number}" for number in range(13)]
+    named = data.load(save(tmp_path, **arrays(y_train=np.array([0, 1, 2, 0, 1, 12]), classes=names)))
+    assert named.classes == tuple(names)
+    assert not named.notes
+    check_numbering(named)
+    with pytest.raises(DataError, match="classes has 2 names, and labels go up to 2"):
+        data.load(save(tmp_path, **arrays(classes=["a", "b"])))
+    with pytest.raises(DataError, match="must be the names of the classes"):
+        data.load(save(tmp_path, **arrays(classes=np.arange(3))))

@@ -102,12 +102,13 @@ def test_networks_that_take_no_pictures_and_missing_compilers_are_refused(tmp_pa
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(
-        ModelError, match="no compiler for WebAssembly: pip install ziglang, or install clang and lld"
+        ModelError,
+        match=r"no compiler for WebAssembly: .* \(in a checkout, pip install '\.\[web\]'\), or install clang",
     ):
         write_page(tmp_path / "web", micro(NETWORKS["lenet"]()))
     monkeypatch.setattr(shutil, "which", {"clang": "/usr/bin/clang"}.get)
     with pytest.raises(
-        ModelError, match=r"its linker .* wasm-ld, is not: pip install ziglang, or install lld"
+        ModelError, match=r"its linker .* wasm-ld, is not: pip install ziglang .*, or install lld"
     ):
         write_page(tmp_path / "web", micro(NETWORKS["lenet"]()))
     assert not (tmp_path / "web").exists()

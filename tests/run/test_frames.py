@@ -77,7 +77,9 @@ def test_the_microcontrollers_engine_reads_frames_too(tmp_path):
     micro = MicroNet(net.model, activations=calibrate_activations(net.model, net.preprocess(inputs)))
     np.testing.assert_array_equal(micro.read(frame), inputs[:1])
     assert micro(micro.read(frame)).shape == (1, 3)
-    with pytest.raises(mb.ModelError, match=r"a frame of another size goes through net.read\(frame\) first"):
+    with pytest.raises(
+        mb.ModelError, match=r"for a frame of any size: net\(net\.preprocess\(net\.read\(frame\)\)\)"
+    ):
         micro(frame[None].transpose(0, 3, 1, 2))
 
 
@@ -140,7 +142,8 @@ def test_a_frame_that_was_not_resized_is_sent_to_read(shape, tmp_path):
     file = make(tmp_path / "net.safetensors")
     net = mb.load(file, threads=1)
     with pytest.raises(
-        mb.DataError, match=r"takes \[n, 3, 8, 8\]: give that, or net.read\(frame\) of a picture"
+        mb.DataError,
+        match=r"takes \[n, 3, 8, 8\]: give that, or of a picture net\.read\(frame\), as in net\(",
     ):
         net.preprocess(pixels(shape))
     with pytest.raises(mb.ModelError, match=r"takes \(batch, 3, 8, 8\); a frame .* net.read\(frame\) first"):

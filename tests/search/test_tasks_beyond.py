@@ -18,6 +18,7 @@ from torch.utils import data as torch_data
 import membound as mb
 from membound.cli import main
 from membound.data.examples import IGNORED, check_masks
+from membound.data.numbering import check_numbering
 from membound.errors import DataError, MemboundError
 from membound.run.scores import NumberScore, SegmentScore, variance_of
 from membound.train.tasks import Explained, image_iou, inferred_task, pixel_loss
@@ -340,6 +341,33 @@ def test_a_class_without_a_training_pixel_is_noted(tmp_path, capsys):
     net = nn.Conv2d(3, 3, 1)
     told = mb.fit(net, mb.data.load(tmp_path / "roads"), budget="1 KB", steps=1, dense=False, progress=False)
     assert wanted in told.facts["tried"]
+
+
+def test_masks_that_leave_out_most_numbers_are_refused_until_classes_are_listed(tmp_path, capsys):
+    for number in range(5):
+        write_pair(tmp_path / "odd", f"{number}", np.diag([0, 1, 2, 200]))
+    wanted = (
+        "odd: mask values are 0, 1, 2 and 200, so there would be 201 classes, 197 of them without a pixel: renumber "
+        "them, or list all classes in classes.txt to confirm"
+    )
+    x, y = np.uint8(np.arange(240).reshape(5, 3, 4, 4)), np.stack([np.diag(np.uint8([0, 1, 2, 200]))] * 5)
+    with pytest.raises(SystemExit):
+        main(["data", str(tmp_path / "odd")])
+    assert "3 to 199" in capsys.readouterr().out
+    with pytest.raises(DataError, match=wanted):
+        mb.fit(
+            lambda classes: nn.Conv2d(3, classes, 1), mb.data.load(tmp_path / "odd"), budget="9 KB", steps=1
+        )
+    with pytest.raises(
+        DataError, match=r"200, .* give classes=\[\.\.\.\], a name for each number, to confirm"
+    ):
+        mb.fit(lambda classes: nn.Conv2d(3, classes, 1), (x, y), budget="9 KB", steps=1)
+    (tmp_path / "odd" / "classes.txt").write_text("\n".join(map(str, range(201))))
+    check_numbering(mb.data.load(tmp_path / "odd"))
+    names = [f"kind {number}" for number in range(201)]
+    asked = {"budget": "9 KB", "steps": 1, "dense": False, "progress": False}
+    told = mb.fit(lambda classes: nn.Conv2d(3, classes, 1), (x, y), classes=names, **asked)
+    assert told.model.weight.shape[0] == 201
 
 
 def test_masks_of_arrays_have_the_size_of_their_images():

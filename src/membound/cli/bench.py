@@ -159,13 +159,13 @@ def _print(facts: dict[str, Any]) -> None:
     hardware = facts["hardware"]
     threads = f", threads {next(iter(counts))}" if len(counts) == 1 else ""
     tell(
-        f"batch {facts['batch']}{threads}, {facts['runs']} runs in {facts['rounds']} rounds; {hardware['cpu']}, "
-        f"{hardware['cores']} cores"
+        f"batch {facts['batch']}{threads}, {_counted(facts['runs'], 'run')} in {_counted(facts['rounds'], 'round')}; "
+        f"{hardware['cpu']}, {hardware['cores']} cores"
     )
     tell(
-        "times in ms, sizes in KiB (K) and MiB (M): min and median are of the runs, load until the network is ready, "
-        "imports the memory of a process and its runtime, growth what the network adds once it is loaded and has run, "
-        "peak the most it added meanwhile"
+        "times in ms, sizes in KiB (K) and MiB (M); min and median: of the runs; load: time until the network is "
+        "ready; imports: memory of the process and its runtime; growth: memory that the network adds after loading and "
+        "running; peak: the most it added"
     )
     tell(
         "diff: the largest difference to membound's output in floats on random inputs, as a part of its largest value: "
@@ -178,6 +178,14 @@ def _print(facts: dict[str, Any]) -> None:
             tell(f"{row['name']} failed: {row['error']}")
     if facts["missing"]:
         tell(f"not installed: {', '.join(facts['missing'])}")
+
+
+def _counted(count: int, what: str) -> str:
+    """
+    >>> _counted(1, "round"), _counted(10, "run")
+    ('1 round', '10 runs')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _print_layers(facts: dict[str, Any]) -> None:

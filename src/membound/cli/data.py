@@ -1,5 +1,6 @@
 """membound data NAME: fetch, verify and describe a data set."""
 
+from itertools import groupby
 from typing import Annotated, Any
 
 import typer
@@ -85,8 +86,12 @@ def _print_classes(console: Any, facts: dict[str, Any], counted: str) -> None:
     table = Table("class", "name")
     for half in ("training", "test"):
         table.add_column(f"{half} {counted}", justify="right")
-    for label, row in enumerate(
-        zip(facts["classes"], facts["labels"]["train"], facts["labels"]["test"], strict=True)
-    ):
-        table.add_row(str(label), escape(row[0]), f"{row[1]:,}", f"{row[2]:,}")
+    rows = enumerate(zip(facts["classes"], facts["labels"]["train"], facts["labels"]["test"], strict=True))
+    for empty, group in groupby(rows, lambda each: each[1][1:] == (0, 0)):
+        together = list(group)
+        if empty and len(together) > 2:  # in one row
+            table.add_row(f"{together[0][0]} to {together[-1][0]}", "", "none", "none")
+            continue
+        for label, (name, train, test) in together:
+            table.add_row(str(label), escape(name), f"{train:,}", f"{test:,}")
     console.print(table)

@@ -88,8 +88,7 @@ def _print(facts: dict[str, Any]) -> None:
         + (f", packing {parts['other_bytes']:,}" if parts["other_bytes"] else ""),
     )
     say("sha256", facts["sha256"])
-    whole = f"{facts['dense_bytes']:,} bytes of parameters in float32, without a header"
-    say("dense", f"{whole}: {facts['ratio']:.1f} times this file")
+    say("dense", f"{facts['dense_file_bytes']:,} bytes in float32: {facts['ratio']:.1f} times this file")
     if "micro" in facts:
         say("id", f"{facts['micro']['identity']} (NET_ID of its C)")
     for word, text in on_device(facts):
@@ -100,9 +99,20 @@ def _print(facts: dict[str, Any]) -> None:
     say(
         "memory",
         f"{max(memory.values()):,} bytes for one {name_examples(facts['input_shape'])[:-1]} on one thread, file "
-        f"included, on {'a computer, not on the microcontroller' if 'micro' in facts else 'any CPU'}: "
-        + ", ".join(f"{isa} {total:,}" for isa, total in memory.items()),
+        f"included, on {'a computer, not on the microcontroller' if 'micro' in facts else 'any CPU'}"
+        f"{_list_memory(memory)}",
     )
+
+
+def _list_memory(memory: Mapping[str, int]) -> str:
+    """What each instruction set takes, where they differ.
+
+    >>> _list_memory({"scalar": 1000, "avx2": 2000}), _list_memory({"scalar": 2000, "avx2": 2000})
+    (': scalar 1,000, avx2 2,000', '')
+    """
+    if len(set(memory.values())) == 1:
+        return ""
+    return ": " + ", ".join(f"{isa} {total:,}" for isa, total in memory.items())
 
 
 def _ports(facts: dict[str, Any]) -> list[tuple[str, str]]:

@@ -63,8 +63,10 @@ def run_command(
     pictures = _are_pictures(input)
     masks = pictures and out is not None and out.suffix in (".png", "")
     if not masks:
-        _check_names(input[0], out)
+        _check_names(input[0], None if pictures else out)
     net = _open(file, threads, engine)
+    if pictures and not masks and out is not None:
+        _check_suffix(out, _count_outputs(net) == 1 and gives_masks(net.output_shape))
     if masks or (pictures and out is None and _count_outputs(net) == 1 and gives_masks(net.output_shape)):
         _run_masks(net, given, input, out, as_json)
         return
@@ -269,7 +271,17 @@ def _find_shares(net: Any, output: Any) -> list[Shares] | None:
 
 
 def _say_shares(found: list[Shares]) -> list[str]:
-    return [", ".join(f"{name} {100 * share:.3g} %" for name, share in row) for row in found]
+    """A line for each mask; of classes without names, their numbers.
+
+    >>> _say_shares([[("sand", 0.75), ("0", 0.25)]])
+    ['sand 75 %, class 0 25 %']
+    """
+    return [
+        ", ".join(
+            f"{f'class {name}' if name.isdecimal() else name} {100 * share:.3g} %" for name, share in row
+        )
+        for row in found
+    ]
 
 
 def _name_shares(found: list[Shares]) -> list[list[dict[str, Any]]]:
@@ -350,10 +362,19 @@ def _check_names(given: Path, out: Path | None) -> None:
     """What can be said before the network is loaded."""
     if not given.name:
         raise MemboundError(f"{given} is a folder: name a .npy file or a picture")
-    if out is not None and out.suffix not in (".npy", ".npz"):
+    if out is not None:
+        _check_suffix(out)
+
+
+def _check_suffix(out: Path, masks: bool = False) -> None:
+    """What the name of an output ends in; a network that gives masks can write pictures."""
+    if out.suffix in (".npy", ".npz"):
+        return
+    if masks:
         raise MemboundError(
-            f"--out {out}: the output is a .npy file: let its name end in .npy (masks of pictures: .png, or a folder)"
+            f"--out {out}: a mask needs a lossless format: use .png (or a folder for several), or .npy for scores"
         )
+    raise MemboundError(f"--out {out}: the output is a .npy file: let its name end in .npy")
 
 
 def _target(net: Any, given: Path, out: Path | None, pictures: bool) -> Path | None:

@@ -62,7 +62,8 @@ def load_masks(root: Path, size: Size | None = None, test_fraction: float = 0.2,
     else:
         train, test = splits
     notes = (*notes, *note_unseen(train.labels, classes))
-    return Dataset(root.name, train, test, classes, notes, task=SEGMENTATION)
+    confirm = "" if (root / NAMES).is_file() else f"list all classes in {NAMES}"
+    return Dataset(root.name, train, test, classes, notes, task=SEGMENTATION, confirm=confirm)
 
 
 def _pairs(half: Path) -> list[tuple[str, str]]:

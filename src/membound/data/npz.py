@@ -1,6 +1,5 @@
 """Data sets in .npz files: x_train, y_train, x_test, y_test; or, of several inputs, x_train.NAME and so on."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from membound.data.examples import (
     note_unseen,
 )
 from membound.data.finite import check_finite
+from membound.data.numbering import CLASSES_KEY, UNUSED, named_classes, note_unused
 from membound.data.several import Inputs, SeveralSplit
 from membound.data.splits import Array, ArraySplit, Dataset, as_labels
 from membound.errors import DataError
@@ -41,17 +41,17 @@ def load_npz(path: Path, layout: str | None = None) -> Dataset:
     """The data set in an .npz file of images (uint8 or float) or features (float), and their targets.
 
     Integer labels are classes, which count from 0 to the largest one; a class may have no images (a gap in the
-    labels). Integers of two or more dimensions are masks, and floating-point numbers are for regression. For a network
-    of several inputs, x_train.NAME and x_test.NAME are those of the input that it calls NAME: floating point as
-    prepared, or whole numbers.
+    labels). An array `classes` of strings may name them. Integers of two or more dimensions are masks, and
+    floating-point numbers are for regression. For a network of several inputs, x_train.NAME and x_test.NAME are those
+    of the input that it calls NAME: floating point as prepared, or whole numbers.
     """
-    x_train, y_train, x_test, y_test = _read(path)
+    x_train, y_train, x_test, y_test, names = _read(path)
     if is_one_hot(y_train):
         raise DataError(
             f"{path}: y_train is {y_train.dtype} {list(y_train.shape)}, {NUMBERS_OF.format('save')}"
         )
     if isinstance(x_train, dict) or isinstance(x_test, dict):
-        return _several(path, x_train, y_train, x_test, y_test)
+        return _several(path, x_train, y_train, x_test, y_test, names)
     if layout is not None and layout not in (*LAYOUTS, *FEATURES):
         raise DataError(f"layout {layout!r} is not known: allowed are {', '.join((*LAYOUTS, *FEATURES))}")
     if x_train.ndim != x_test.ndim:
@@ -61,7 +61,7 @@ def load_npz(path: Path, layout: str | None = None) -> Dataset:
     notes = describe_reading(x_train, layout)
     if y_train.dtype.kind == "f" or (y_train.ndim >= 2 and y_train.shape[1:] != (1,)):
         notes += _describe_targets(y_train)
-        return replace(_beyond_classes(path, (x_train, y_train, x_test, y_test), layout), notes=notes)
+        return _beyond_classes(path, (x_train, y_train, x_test, y_test), layout, notes, names)
     kind: Any = ExampleSplit if _are_features(x_train, layout) else ArraySplit
     train, test = (
         kind(
@@ -80,10 +80,10 @@ def load_npz(path: Path, layout: str | None = None) -> Dataset:
             f"{path}: x_train is {x_train.dtype} but x_test is {x_test.dtype}: both must be uint8 (0 to 255) or both "
             "floating point, on the same scale"
         )
-    return replace(_of_classes(path, train, test), notes=notes)
+    return _of_classes(path, train, test, names, notes)
 
 
-def _of_classes(path: Path, train: Any, test: Any) -> Dataset:
+def _of_classes(path: Path, train: Any, test: Any, names: Any, notes: tuple[str, ...] = ()) -> Dataset:
     count = int(max(train.labels.max(), test.labels.max())) + 1
     if count > _MOST_CLASSES:
         raise DataError(f"{path}: labels go up to {count - 1}: number the classes from 0 without wide gaps")
@@ -91,10 +91,20 @@ def _of_classes(path: Path, train: Any, test: Any) -> Dataset:
         raise DataError(
             f"{path}: y_train holds one class only ({train.labels[0]}): there must be two or more"
         )
-    return Dataset(path.stem, train, test, tuple(map(str, range(count))))
+    classes, confirm = _names(path, names, count)
+    if confirm:
+        notes += note_unused([train.labels, test.labels])
+    return Dataset(path.stem, train, test, classes, notes, confirm=confirm)
 
 
-def _several(path: Path, x_train: Any, y_train: Array, x_test: Any, y_test: Array) -> Dataset:
+def _names(path: Path, names: Any, count: int) -> tuple[tuple[str, ...], str]:
+    """The names of `count` classes, and how to name them where nobody did."""
+    if names is not None:
+        return named_classes(str(path), names, count), ""
+    return tuple(map(str, range(count))), "name all classes in an array of strings, classes, in the file"
+
+
+def _several(path: Path, x_train: Any, y_train: Array, x_test: Any, y_test: Array, names: Any) -> Dataset:
     """Inputs by name, and classes or numbers."""
     if not (isinstance(x_train, dict) and isinstance(x_test, dict)):
         raise DataError(f"{path}: one half has x, the other has inputs by name: they must be alike")
@@ -110,10 +120,10 @@ def _several(path: Path, x_train: Any, y_train: Array, x_test: Any, y_test: Arra
         check_finite(f"{path}: y_{name}", labels)
         halves.append(SeveralSplit(rows, labels, inputs))
     if not numbers:
-        return _of_classes(path, *halves)
-    names = tuple(f"output {number}" for number in range(max(y_train[0].size, 1)))
+        return _of_classes(path, halves[0], halves[1], names)
+    outputs = tuple(f"output {number}" for number in range(max(y_train[0].size, 1)))
     notes = _describe_targets(y_train)
-    return Dataset(path.stem, halves[0], halves[1], names, task=REGRESSION, notes=notes)
+    return Dataset(path.stem, halves[0], halves[1], outputs, task=REGRESSION, notes=notes)
 
 
 def _describe_targets(y: Array) -> tuple[str, ...]:
@@ -138,7 +148,9 @@ def _are_features(x: Array, layout: str | None) -> bool:
     return layout in FEATURES or (layout is None and x.ndim == 2)
 
 
-def _beyond_classes(path: Path, arrays: tuple[Array, ...], layout: str | None) -> Dataset:
+def _beyond_classes(
+    path: Path, arrays: tuple[Array, ...], layout: str | None, notes: tuple[str, ...], named: Any
+) -> Dataset:
     """Masks of class numbers, or numbers."""
     x_train, y_train, x_test, y_test = arrays
     numbers = y_train.dtype.kind == "f"
@@ -164,12 +176,12 @@ def _beyond_classes(path: Path, arrays: tuple[Array, ...], layout: str | None) -
         halves.append(ExampleSplit(images, targets, reading=_say_reading(f"x_{name}", x, layout)))
     if numbers:
         names = tuple(f"output {number}" for number in range(max(y_train[0].size, 1)))
-        return Dataset(path.stem, halves[0], halves[1], names, task=REGRESSION)
+        return Dataset(path.stem, halves[0], halves[1], names, notes, task=REGRESSION)
     highest = max(int(half.labels[half.labels != IGNORED].max(initial=0)) for half in halves)
-    classes = tuple(map(str, range(highest + 1)))
+    classes, confirm = _names(path, named, highest + 1)
     check_masks(str(path), *(half.labels for half in halves))
-    notes = note_unseen(halves[0].labels, classes)
-    return Dataset(path.stem, halves[0], halves[1], classes, notes, task=SEGMENTATION)
+    notes += note_unseen(halves[0].labels, classes)
+    return Dataset(path.stem, halves[0], halves[1], classes, notes, task=SEGMENTATION, confirm=confirm)
 
 
 def channels_first(x: Array, layout: str | None) -> Array:
@@ -240,9 +252,8 @@ or for Conv1d give layout NCL'
 
 def reading_notes(data: object) -> list[str]:
     """What a data set's notes say of that, of targets that look like labels, and of classes that are not there."""
-    return [
-        note for note in getattr(data, "notes", ()) if str(note).startswith((READ_AS, TARGETS_ARE, UNSEEN))
-    ]
+    kinds = (READ_AS, TARGETS_ARE, UNSEEN, UNUSED)
+    return [note for note in getattr(data, "notes", ()) if str(note).startswith(kinds)]
 
 
 def _read(path: Path) -> list[Any]:
@@ -261,6 +272,7 @@ def _read(path: Path) -> list[Any]:
                 {name: file[f"{key}.{name}"] for name in named[key]} if named.get(key) else file[key]
                 for key in KEYS
             ]
+            arrays.append(file[CLASSES_KEY] if CLASSES_KEY in file.files else None)
     except DataError:
         raise
     except Exception as error:  # a damaged file makes numpy and zipfile raise almost anything
@@ -272,8 +284,8 @@ def _read(path: Path) -> list[Any]:
         raise DataError(
             f"{path} cannot be read ({reason}): it must be an .npz of plain arrays, without pickled objects"
         ) from error
-    for key, given in zip(KEYS, arrays, strict=True):
-        each = given.values() if isinstance(given, dict) else [given]
+    for key, given in zip((*KEYS, CLASSES_KEY), arrays, strict=True):
+        each = given.values() if isinstance(given, dict) else [] if given is None else [given]
         if not all(isinstance(array, np.ndarray) for array in each):  # numpy hands out the bytes of others
             raise DataError(f"{path}: {key} is not an array: write the file with np.savez")
     return arrays

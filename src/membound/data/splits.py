@@ -89,7 +89,8 @@ class Dataset:
 
     `notes` says what a person should know about how it was read: files left out, a split that was drawn. `photos` says
     that images are of things that look alike mirrored and shifted, so that they are augmented by default. `task` is
-    what the labels are: 'classes', 'segmentation' (masks of class numbers [n, H, W]) or 'regression' (numbers).
+    what the labels are: 'classes', 'segmentation' (masks of class numbers [n, H, W]) or 'regression' (numbers). Where
+    the classes were only counted, up to the largest label, `confirm` says how they can be named.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
     photos: bool = False
     task: str = "classes"
+    confirm: str = ""
 
     def __post_init__(self) -> None:
         for half, split in (("training", self.train), ("test", self.test)):

@@ -88,8 +88,8 @@ def _metadata(name: str, accuracy: float | None, data: str | None, pictures: boo
 
 
 def _compare(facts: Mapping[str, Any], accuracy: float | None, where: str, dense: Mapping[str, Any]) -> str:
-    """This network beside the dense one: its weights in float32, where nothing else is known of it."""
-    size = dense.get("file_bytes") or facts["dense_bytes"]
+    """This network beside the dense one: its file in float32, where nothing else is known of it."""
+    size = dense.get("file_bytes") or facts["dense_file_bytes"]
     rows = [
         ("bytes of the file", f"{facts['file_bytes']:,}", f"{size:,}"),
         ("nonzeros", f"{facts['nonzeros']:,}", f"{dense.get('nonzeros') or facts['parameters']:,}"),

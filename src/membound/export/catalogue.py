@@ -264,7 +264,7 @@ def _write_model_file(request: Request) -> Written:
     stored = write(request.target, captured, values, prefer)
     facts = {"out": str(request.target), **inspect(request.target)}
     lines = [
-        f"file      {request.target}: {facts['file_bytes']:,} bytes ({facts['dense_bytes']:,} dense)",
+        f"file      {request.target}: {facts['file_bytes']:,} bytes ({facts['dense_file_bytes']:,} dense)",
         f"nonzeros  {facts['nonzeros']:,} of {facts['parameters']:,} parameters",
     ]
     if few and (rounded := rounded_tensors(captured, stored)):

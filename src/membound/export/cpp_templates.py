@@ -361,7 +361,8 @@ static int check(int threads) {
     std::fprintf(stderr, "self test: the network cannot be opened or run\\n");
     return 1;
   }
-  std::printf("self test: %d of %d outputs are wrong, the worst is off by %.2g of the largest (%g is allowed)\\n",
+  std::printf("self test: %d of %d outputs are wrong, largest difference: %.2g, relative to the largest output "
+              "(%g allowed)\\n",
               wrong, NET_TEST_OUTPUTS, worst, NET_TEST_TOLERANCE);
   tell_kernels();
   return wrong != 0;

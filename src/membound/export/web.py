@@ -69,7 +69,9 @@ def compiler() -> list[str]:
     found, remedy = "there is no compiler for WebAssembly", "install clang and lld"
     if clang:
         found, remedy = "clang is here, but its linker for WebAssembly, wasm-ld, is not", "install lld"
-    raise ModelError(f"{found}: pip install ziglang, or {remedy}", about="web")
+    raise ModelError(
+        f"{found}: pip install ziglang (in a checkout, pip install '.[web]'), or {remedy}", about="web"
+    )
 
 
 def compile_wasm(net: MicroNet) -> bytes:

@@ -60,6 +60,15 @@ def say_advice(result: Facts) -> list[str]:
     ]
 
 
+def has_collapsed(result: Facts) -> bool:
+    """Whether a network predicts one class for everything: said before its score, which says little then.
+
+    >>> has_collapsed({"finals": [{"collapsed": 0}]}), has_collapsed({"finals": [{}]})
+    (True, False)
+    """
+    return any(final.get("collapsed") is not None for final in find_rows(result, "finals"))
+
+
 def say_taken(result: Facts) -> str | None:
     """Where dense in 8 bits is what was written: said before all else.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from membound.errors import MemboundError, check_path_like, say_no_folder
-from membound.report.advice import is_command, say_advice, say_note, say_taken
+from membound.report.advice import has_collapsed, is_command, say_advice, say_note, say_taken
 from membound.report.bars import make_bars
 from membound.report.classes import make_class_iou, make_classes
 from membound.report.curves import make_curves
@@ -99,7 +99,7 @@ def make_page(result: Facts) -> str:
     warning = join(tag("p", beaten[0], class_="verdict"), code(beaten[1])) if beaten else None
     if taken := say_taken(result):
         warning = tag("p", taken, class_="verdict")
-    collapsed = any(final.get("collapsed") is not None for final in find_rows(result, "finals"))
+    collapsed = has_collapsed(result)
     looks = ["verdict" if collapsed else "note", "note"]  # a collapse is said as large as the score
     advice = [
         tag("p", *keep_options(line), class_=look)
@@ -119,9 +119,8 @@ def make_page(result: Facts) -> str:
     )
     meant = None if tiles else say_names(result, score) or None
     note = join(*(tag("p", words, class_="note") for words in (meant, timed) if words))
-    main = tag(
-        "main", tag("h1", breakable(title)), verdict, *advice, warning, tiles, note, summary, *sections
-    )
+    begun = [*advice, verdict] if collapsed else [verdict, *advice]
+    main = tag("main", tag("h1", breakable(title)), *begun, warning, tiles, note, summary, *sections)
     tip = tag("div", id="tip", role="status", hidden="")
     body = tag("body", main, tip, Markup(f"<script>{SCRIPT}</script>"))
     return f"<!DOCTYPE html>\n{tag('html', _make_head(title), body, lang='en')}\n"

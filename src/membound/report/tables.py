@@ -29,7 +29,7 @@ from membound.report.text import (
     weights_first,
 )
 from membound.report.verdict import show_seeds
-from membound.units import format_bytes
+from membound.units import show_bytes
 
 MOST_OPEN = 24  # rows of a table that is open from the start
 ROLES = ("table", "rowgroup", "row", "columnheader", "rowheader", "cell")
@@ -138,6 +138,7 @@ def _sizes(networks: Sequence[Facts], dense: Facts, result: Facts) -> list[Quant
         ("nonzero parameters", [_nonzeros_cell(net, dense) for net in networks]),
         ("values", [find_text(net, "values") for net in networks]),
         (f"latency of one {name_of_example(networks[0])}", [_latency_cell(net, dense) for net in networks]),
+        ("latency of dense in floats, elsewhere", [_elsewhere_cell(net) for net in networks]),
         ("memory bytes", [_bytes_cell(net, dense, "memory_bytes") for net in networks]),
     ]
 
@@ -211,7 +212,7 @@ def _bytes_cell(net: Facts, dense: Facts, key: str) -> Markup | None:
     if size is None:
         return None
     share = None if net is dense else divide(size, find_number(dense, key))
-    return _beside(show_count(size), f"{show_share(share)} of dense" if share else format_bytes(round(size)))
+    return _beside(show_count(size), f"{show_share(share)} of dense" if share else show_bytes(size))
 
 
 def _budget_cell(net: Facts, result: Facts, kind: str) -> Markup | None:
@@ -249,6 +250,13 @@ def _latency_cell(net: Facts, dense: Facts) -> Markup | None:
     noise = noise_between(net, dense)
     even = 1 / noise <= ratio <= noise
     return _beside(show_milliseconds(value), "about as fast" if even else f"{ratio:.2f} times as fast")
+
+
+def _elsewhere_cell(net: Facts) -> Markup | None:
+    """How fast another runtime is with the same network in floats, where it was raced."""
+    other = find_part(net, "floats_elsewhere")
+    taken, by = find_number(other, "latency_ms"), find_text(other, "latency_by")
+    return None if taken is None or by is None else _beside(show_milliseconds(taken), by)
 
 
 def _members_cell(net: Facts, score: Score) -> Markup | None:
@@ -292,7 +300,7 @@ def make_layers(result: Facts) -> Markup | None:
         is_open = index == 0 and len(layers) <= MOST_OPEN
         table = with_hint(draw_table(head, rows, f"layers of {name}", texts=(0, 4, 5, 6)))
         dropped = any(layer.get("original_shape") not in (None, layer.get("shape")) for layer in layers)
-        was = ["Was: before units that gave nothing were dropped."] if dropped else []
+        was = ["'Was': the shape before unused units were removed."] if dropped else []
         note = " ".join([*explain_codes(layers), *was])
         tables.append(fold(words, join(table, tag("p", note, class_="note") if note else None), is_open))
     return join(*tables) if tables else None

@@ -42,7 +42,7 @@ from membound.report.verdict import (
     show_score,
     show_seeds,
 )
-from membound.units import R_SQUARED, format_bytes, show_ms
+from membound.units import R_SQUARED, show_bytes, show_ms
 
 Facts = Mapping[str, Any]
 MOST_LARGE = 14  # letters of a large number
@@ -75,8 +75,8 @@ def make_tiles(result: Facts, score: Score) -> Markup | None:
     else:
         memory = partial(find_number, key="memory_bytes")
         tiles = [
-            file, accuracy, _latency_tile(final, dense, int8, score),
-            _tile("memory to run", _size, memory, final, dense, int8, _say_cpu(final)),
+            file, accuracy, _latency_tile(final, dense, int8),
+            _tile("memory to run", _room, memory, final, dense, int8, _say_cpu(final)),
         ]  # fmt: skip
     known = [tile for tile in tiles if tile is not None]
     if not known:
@@ -148,14 +148,21 @@ def compare_scores(ours: Facts, theirs: Facts, score: Score) -> Told | None:
 
 
 def _size(value: float | None) -> str:
-    """Exact as long as that is short: a budget of 8 KB is not 7.8 KiB to who reads it.
+    """Exact: a budget of 8 KB is not 7.8 KiB to who reads it.
 
-    >>> _size(7976), _size(1725280)
-    ('7,976 bytes', '1.65 MiB')
+    >>> _size(7976), _size(None)
+    ('7,976 bytes', '')
     """
-    if value is None:
-        return ""
-    return f"{show_count(value)} bytes" if value < MOST_COUNTED else format_bytes(round(value))
+    return "" if value is None else f"{show_count(value)} bytes"
+
+
+def _room(value: float | None) -> str:
+    """Exact as long as that is short.
+
+    >>> _room(723528), _room(1725280)
+    ('723,528 bytes', '1.73 MB')
+    """
+    return _size(value) if value is None or value < MOST_COUNTED else show_bytes(value)
 
 
 def _tile(
@@ -172,7 +179,7 @@ def _tile(
     if ours is None:
         return None
     lines = [
-        _line(*compare_amounts(ours, theirs, ("smaller", "larger")), name, show(theirs))
+        _line(*compare_amounts(ours, theirs, ("smaller", "larger")), name, show_bytes(theirs))
         for name, net in ((base, dense), ("8 bits", int8))
         if (theirs := find(net)) is not None
     ]
@@ -191,38 +198,29 @@ def _say_cpu(final: Facts) -> str | None:
     return None if isa is None else f"file included, {'on any CPU' if isa == 'every' else f'with {isa}'}"
 
 
-def _latency_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Markup | None:
+def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
+    """The engine to use, beside the fastest other runtime and dense; the table has the rest."""
     ours, theirs = find_number(final, "latency_ms"), find_number(dense, "latency_ms")
     if ours is None:
         return None
-    in_floats = []
-    if theirs is not None:
-        told = compare_amounts(ours, theirs, ("as fast", "as slow"), noise_between(final, dense))
-        in_floats.append(_line(*told, "dense", show_milliseconds(theirs)))
-    # The large number is that of the engine to use, and it is compared with the fastest other runtime.
-    used, lines, integers = final, in_floats, gains_by_integers(final)
-    if integers:
+    used, lines = final, []
+    if gains_by_integers(final):
         used = find_part(final, "engine_int8")
-        known = find_number(used, "accuracy")
-        judged = None if known is None else f": {score.show_named(known)}"
-        lines = [tag("p", "in 8-bit integers (", tag("code", "engine int8"), ")", judged, class_="against")]
+        lines.append(tag("p", "in 8-bit integers (", tag("code", "engine int8"), ")", class_="against"))
     shown = find_number(used, "latency_ms") or 0.0
+    words = ("as fast", "as slow")
     if (peer := fastest_elsewhere(dense)) is not None:
         net, kind, by = peer
         taken = find_number(net, "latency_ms") or 0.0
-        told = compare_amounts(shown, taken, ("as fast", "as slow"), noise_between(used, net))
+        told = compare_amounts(shown, taken, words, noise_between(used, net))
         lines.append(_line(*told, f"{kind}, {by}", show_milliseconds(taken)))
-        if not integers:
-            lines.insert(0, tag("p", "in floats", class_="against"))
-    elif int8:  # float32 on 8-bit weights says nothing of int8 kernels
+    if theirs is not None:
+        told = compare_amounts(shown, theirs, words, noise_between(used, dense))
+        lines.append(_line(*told, "dense", show_milliseconds(theirs)))
+    if peer is None and int8:  # float32 on 8-bit weights says nothing of int8 kernels
         lines.append(
             tag("p", "8 bits: ", tag("code", "membound bench --int8"), " times it", class_="against")
         )
-    if integers:
-        lines += [tag("p", f"in floats: {show_milliseconds(ours)}", class_="against"), *in_floats]
-    elif (other := find_number(find_part(final, "engine_int8"), "latency_ms")) is not None:
-        told = compare_amounts(ours, other, ("as fast", "as slow"))
-        lines.append(_line(*told, "engine int8", show_milliseconds(other)))
     return _draw(f"latency of one {name_of_example(final)}", show_milliseconds(shown), lines)
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from membound.report.advice import say_advice, say_taken
+from membound.report.advice import has_collapsed, say_advice, say_taken
 from membound.report.device import find_flash, find_level, find_ram, find_time, is_micro, say_clock
 from membound.report.eight_bits import least_accuracy, say_beaten, uncertainty
 from membound.report.engines import say_engines
@@ -96,7 +96,9 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     ['20KiB: 0.100 ms an image, about as fast as dense (0.100 ms).', \
 '10KiB: 0.050 ms an image, 2.0 times as fast as dense (0.100 ms).']
     """
-    lines = [make_verdict(result, score), *filter(None, [say_over_pixels(result)]), *say_advice(result)]
+    scores = [make_verdict(result, score), *filter(None, [say_over_pixels(result)])]
+    advice = say_advice(result)
+    lines = [*advice, *scores] if has_collapsed(result) else [*scores, *advice]
     finals, dense = find_rows(result, "finals"), find_part(result, "dense")
     int8 = find_part(dense, "int8")
     if given := say_given(dense, score):
@@ -148,7 +150,7 @@ def say_timed(result: Facts) -> str | None:
     >>> int8 = {"latency_ms": 0.1, "latency_by": "ONNX Runtime"}
     >>> say_timed({"finals": [{"latency_ms": 0.1, "threads": 2}], "dense": {"latency_ms": 0.2, "int8": int8}})
     'Latencies: 2 threads of this machine, interleaved. Dense also runs in membound; int8 runs in ONNX Runtime. \
-LiteRT was not timed: membound bench FILE --tflite.'
+LiteRT was not timed: membound bench FILE --tflite yours.tflite.'
     >>> say_timed({"finals": [{"latency_ms": 0.1}]})
     'Latencies: 1 thread of this machine.'
     """
@@ -162,7 +164,7 @@ LiteRT was not timed: membound bench FILE --tflite.'
     by = find_part(dense, "int8").get("latency_by")
     return (
         f"{words}, interleaved. Dense also runs in membound{f'; int8 runs in {by}' if by else ''}."
-        f"{' LiteRT was not timed: membound bench FILE --tflite.' if by else ''}"
+        f"{' LiteRT was not timed: membound bench FILE --tflite yours.tflite.' if by else ''}"
     )
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from membound.data import Preprocess
 from membound.errors import DataError, ModelError
+from membound.run.ports import CHAIN
 from membound.store.formats import decode
 from membound.store.model import StoredModel
 
@@ -71,9 +72,8 @@ class NetPreprocess(Preprocess):
             super()._check(shape)
         right = self.shape if self.crop is None else (self.shape[0], *shape[2:])  # a crop's size is checked
         if shape[1:] != right:
-            frame = (
-                ", or net.read(frame) of a picture" if len(self.shape) == 3 and self.takes == "uint8" else ""
-            )
+            pictures = len(self.shape) == 3 and self.takes == "uint8"
+            frame = f", or of a picture net.read(frame), as in {CHAIN}" if pictures else ""
             raise DataError(
                 f"images have shape {list(shape)}: this network takes [n, {', '.join(map(str, self.shape))}]: give "
                 f"that{frame}"

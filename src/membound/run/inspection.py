@@ -14,7 +14,7 @@ from membound.run.micro_net import describe_plan
 from membound.run.net import EVERY, Net, known_isas
 from membound.run.ports import inputs_of, outputs_of
 from membound.signatures import known_keywords
-from membound.store.file import read
+from membound.store.file import dense_size, read
 from membound.store.model import StoredModel
 from membound.store.sizes import total_bytes
 from membound.store.whole import digest_file
@@ -28,9 +28,9 @@ class Inspection(dict[str, Any]):
       by what bytes are for: `value_bytes`, `position_bytes`, `scale_bytes`, `bias_bytes`, `palette_bytes`,
       `mean_image_bytes`, `header_bytes` and `other_bytes`; `position_entropy_bytes` is the least that positions could
       take on average. `sha256` is the digest of the file, as `sha256sum` prints it; None of a network in memory.
-    - `dense_bytes` are its parameters in float32, without a header, `ratio` how many times the file that is (a report
-      compares with the dense file, which has one), `paper` has bytes in the paper's
-      formats: `dense_bytes`, `indexed_bytes`, `best_bytes`.
+    - `dense_file_bytes` are those of the same network in float32, a file with its header, and `ratio` how many times
+      the file that is. `dense_bytes` are the parameters alone, and `paper` has bytes in the paper's formats:
+      `dense_bytes`, `indexed_bytes`, `best_bytes`.
     - `parameters`, `nonzeros` (biases too) and `weight_nonzeros`; `operators`, how many.
     - `arena_bytes`, working memory of one image, and `memory_bytes`, by instruction set; None without the compiled
       core.
@@ -56,7 +56,7 @@ class Inspection(dict[str, Any]):
         return html_block(
             f"{self['file_bytes']:,} bytes: {self['nonzeros']:,} of {self['parameters']:,} parameters are not zero",
             show_layers(self["layers"]),
-            note=f"{self['dense_bytes']:,} bytes of parameters in float32, {self['ratio']:.1f} times the file{arena}",
+            note=f"dense in float32: {self['dense_file_bytes']:,} bytes, {self['ratio']:.1f} times the file{arena}",
         )
 
 
@@ -84,7 +84,7 @@ def inspect(
     original = {name: model.original_shapes.get(name, tensor.shape) for name, tensor in model.tensors.items()}
     layers = list_layers(model)
     counted = {layer["name"]: (original[layer["name"]], layer["nonzeros"]) for layer in layers}
-    dense = total_bytes(counted, "dense")
+    dense = dense_size(model)
     image = model.mean_image
     facts = {
         "file_bytes": model.file_bytes,
@@ -93,7 +93,8 @@ def inspect(
         "weight_bytes": sum(layer["bytes"] for layer in layers),
         "mean_image_bytes": 0 if image is None else image.nbytes,
         "parts": _parts(model, layers),
-        "dense_bytes": dense,
+        "dense_file_bytes": dense,
+        "dense_bytes": total_bytes(counted, "dense"),
         "ratio": dense / model.file_bytes,
         **_memory(model),
         "parameters": sum(layer["original_size"] for layer in layers),

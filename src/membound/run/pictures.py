@@ -12,6 +12,7 @@ import numpy.typing as npt
 from membound.data.pictures import REMEDY, CorruptImageError, Size, checked_size, convert, decode, sides
 from membound.data.preprocess import taken_by
 from membound.errors import DataError
+from membound.run.ports import CHAIN
 from membound.store.model import StoredModel
 from membound.units import name_examples
 
@@ -73,7 +74,7 @@ def advice_for(model: StoredModel, shape: Sequence[int], found: Sequence[int]) -
         return ""
     frame = len(found) == 2 or (len(found) == 3 and found[2] in (1, 3, 4))
     batch = len(found) == 4 and shape[0] in (found[1], found[3])
-    return "; a frame of another size goes through net.read(frame) first" if frame or batch else ""
+    return f"; for a frame of any size: {CHAIN}" if frame or batch else ""
 
 
 def takes_pictures(model: StoredModel) -> bool:

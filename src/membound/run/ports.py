@@ -12,6 +12,7 @@ from membound.store.graph import Graph, Shape
 
 Float32 = npt.NDArray[np.float32]
 Outputs = Float32 | tuple[Float32, ...] | dict[str, Float32]
+CHAIN = "net(net.preprocess(net.read(frame)))"  # from any picture to an output
 MOST = 2**24  # whole numbers up to here are exact in float32, which the runtime computes in
 
 
@@ -90,9 +91,10 @@ def _checked(port: Port, given: Any, advise: Callable[[Shape], str] | None = Non
     if port.whole:
         array = _whole(_name(port, alone), array)
     elif array.dtype != np.float32:
+        picture = f"; for a picture: {CHAIN}" if len(port.shape) == 3 and port.shape[0] in (1, 3) else ""
         raise ModelError(
-            f"{_name(port, alone)} has the type {array.dtype}: net(x) takes preprocessed float32; "
-            "for images as they are, call net.preprocess first"
+            f"{_name(port, alone)} has the type {array.dtype}: net(x) takes preprocessed float32, as "
+            f"net(net.preprocess(x)) gives it{picture}"
         )
     if array.ndim != len(port.shape) + 1 or array.shape[1:] != port.shape:
         wanted = ", ".join(map(str, ("batch", *port.shape)))

@@ -308,8 +308,7 @@ def describe_left_over(
         binds = plan.share < problem.measure(state, given)  # with RAM and time, where these are bounded
     if not binds:
         return [
-            f"the budget does not bind: {plan.limit.text} ({allowed:,}) is more than all weights take "
-            f"({whole:,} {target.unit}), so none has to go"
+            f"the budget is larger than the whole network ({whole:,} {target.unit}), so no weights were removed"
         ]
     if target.kind != "file" or target.micro or file_bytes >= NEARLY * allowed:
         return []

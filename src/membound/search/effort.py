@@ -65,7 +65,7 @@ def describe_training(problem: Problem, choices: Choices) -> list[str]:
         f"{recipe.steps:,} steps of {recipe.batch_size} {what}, {passes:.1f} passes through the data{effort}"
     ]
     if augment:
-        found.append(f"images varied: {augment}")
+        found.append(f"augmentation: {str(augment).replace(',', ', ')}")
     if problem.training.smoothing:
         found.append(f"labels smoothed by {problem.training.smoothing:g}")
     if problem.teaching is not None:

@@ -17,6 +17,7 @@ from membound.capture.capture import Tracer
 from membound.data import ArraySplit, Dataset, Preprocess, Split
 from membound.data.augment import choose
 from membound.data.examples import IGNORED, NUMBERS_OF, REGRESSION, is_one_hot
+from membound.data.numbering import check_numbering, note_unused
 from membound.data.preprocess import check_pixels
 from membound.data.several import inputs_of
 from membound.errors import DataError, MemboundError, RuleError, a_kind, shown
@@ -75,6 +76,8 @@ def make_problem(
             f"the model is {a_kind(model)}: give a torch.nn.Module, or a function that makes one"
         )
     _check_preprocesses(examples)
+    if isinstance(examples.train_data, Dataset) and examples.classes is None:
+        check_numbering(examples.train_data)
     splits = _read(examples)
     if not isinstance(model, nn.Module):
         model = told(model, splits, examples)
@@ -165,6 +168,11 @@ def _warn_of_labels(data: Data, task: Task, warn: Callable[[str], None]) -> None
     labels = data.train.labels
     if not task.counts or not labels.size or labels.dtype.kind not in "iu":
         return
+    if labels.ndim == 1 and data.classes is None:
+        for note in note_unused(
+            [split.labels for split in (data.train, data.given, data.test) if split is not None]
+        ):
+            warn(note)
     if labels.min() == 1 and labels.max() > 1:
         warn(
             f"labels begin at 1 and go to {labels.max()}, so class 0 has no examples: subtract 1, if they count from 1"

@@ -8,6 +8,7 @@ from torch import nn
 
 from membound.data import Dataset, Split
 from membound.data.examples import IGNORED
+from membound.data.numbering import refuse_gaps
 from membound.data.several import inputs_of
 from membound.search.request import Examples
 from membound.zoo.networks import known_options
@@ -30,6 +31,12 @@ def told(make: Maker, splits: Splits, examples: Examples) -> Maker:
     train = splits[0]
     channels = None if inputs_of(train) is not None else train.shape[0]
     options = known_options(make, count_outputs(splits, examples), channels)
+    labels: list[Any] = [split.labels for split in splits if split is not None]
+    counted = (
+        "classes" in options and examples.classes is None and not isinstance(examples.train_data, Dataset)
+    )
+    if counted and all(each.dtype.kind in "iu" for each in labels):
+        refuse_gaps(labels, "give classes=[...], a name for each number,")
     return partial(make, **options) if options else make
 
 

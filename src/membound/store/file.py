@@ -118,6 +118,23 @@ def file_size(model: Model, values: Values = "f32", prefer: Prefer = "bytes") ->
     return assemble(model, encode_tensors(model, values, prefer), values)[1].file_bytes
 
 
+def dense_size(model: StoredModel) -> int:
+    """How many bytes the same network takes as a plain file, in float32, with the shapes that it was trained in."""
+    shapes = {name: model.original_shapes.get(name, tensor.shape) for name, tensor in model.tensors.items()}
+    text = format_header(
+        Header(
+            model.graph, {name: (shape,) for name, shape in shapes.items()}, model.preprocess, model.classes
+        ),
+        set(),
+        set(),
+    )
+    arrays: dict[str, Array] = {name: np.broadcast_to(np.float32(0), shape) for name, shape in shapes.items()}
+    if model.mean_image is not None:
+        arrays[MEAN_IMAGE] = np.broadcast_to(np.float32(0), model.mean_image.shape)
+    header, ordered = layout(arrays, text)
+    return len(header) + sum(array.nbytes for array in ordered)
+
+
 def encode_tensors(model: Model, values: Values = "f32", prefer: Prefer = "bytes") -> dict[str, Encoded]:
     """Every tensor in its best format; what a format adds to the header counts.
 

@@ -9,6 +9,7 @@ from torch import nn
 
 from membound import data as sets
 from membound.data.augment import Augment, choose
+from membound.data.numbering import check_numbering
 from membound.data.pictures import Size, describe_size
 from membound.data.source import has_own_size
 from membound.errors import MemboundError
@@ -129,6 +130,7 @@ def train_network(
     """Train, save and describe one network; None in the processes of a torchrun that do not lead."""
     if out is not None:
         check_writable(out)
+    check_numbering(dataset)
     split, judge = dataset.train, dataset.test
     if validation is not None:
         split, judge = sets.validation_split(split, validation, seed=settings.seed)
