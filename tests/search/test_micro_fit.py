@@ -395,8 +395,8 @@ def test_pictures_that_are_not_square_are_not_taken_for_sequences():
         images = np.random.default_rng(0).integers(0, 255, (40, 1, 16, 24)).astype(dtype)
         with pytest.raises(MemboundError) as raised:
             mb.fit(
-                nn.Sequential(nn.Flatten(), nn.Linear(384, 10)), (images, np.arange(40) % 10), 6, target="micro",
-                test_data=None, steps=2,
+                nn.Sequential(nn.Flatten(), nn.Linear(384, 10)), (images, np.arange(40) % 10), "20KB", ram=501,
+                target="micro", test_data=None, steps=2,
             )  # fmt: skip
         assert "examples are read as 1 x 16 x 24" in str(raised.value)
         assert ("sequences of 16 channels" in str(raised.value)) is told
@@ -421,7 +421,7 @@ def test_pictures_that_are_not_square_are_not_taken_for_sequences():
         ({"ram": 3}, "3 bytes of RAM (did you mean 3KB?) cannot be met by any network"),
         ({"within": 1.0}, "or both, and ram (such as 4KB) beside them: leave within out"),
         ({"nonzeros": 9, "within": 1.0, "latency": 3}, "beside them: leave nonzeros and within out"),
-        ({"budget": 0}, "; allow at least that; examples"),
+        ({"budget": 0}, "this network takes 2,780; allow at least that"),
         ({"ram": 501}, "examples are read as 1 x 28 x 28 (channels, height, width)"),
         ({"budget": None}, "the target micro takes a budget (of flash, such as 20KB), a latency"),
         ({"model": Normalized}, "(LocalResponseNorm) does not run on a microcontroller: take BatchNorm2d"),
@@ -446,6 +446,7 @@ def test_what_cannot_be_met_is_refused_before_training(options, said):
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
     assert options.get("ram") != "2KBs" or str(raised.value).endswith("'40 KiB'"), "no part of dense's"
+    assert "ram" in options or "examples are read as" not in str(raised.value)
 
 
 def test_other_targets_are_as_they_were():

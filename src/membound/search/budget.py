@@ -13,7 +13,7 @@ from membound.search.bits import WIDE
 from membound.search.bounds import WHOLE, Amount, Average
 from membound.search.checks import PART
 from membound.search.ensemble import Ensemble
-from membound.search.micro import MicroBytes, about_reading, check_ram, say_examples
+from membound.search.micro import MicroBytes, check_ram
 from membound.search.problem import AUTO, Problem, Target
 from membound.store.values import value_type
 from membound.train.evaluation import Score
@@ -154,11 +154,8 @@ def make_plans(
             )
             raise MemboundError(
                 f"{asked} cannot be met: with one weight in each layer, {each} "
-                f"{members * least + overhead:,}{_say_parts(problem, least)};{slim} allow at least that{smaller}{unit}"
-                f"{say_examples(measure) if isinstance(measure, MicroBytes) else ''}",
-                about=("budget", *(["compiled"] if smaller else []), *about_reading(measure))
-                if isinstance(measure, MicroBytes)
-                else (),
+                f"{members * least + overhead:,}{_say_parts(problem, least)};{slim} allow at least that{smaller}{unit}",
+                about=("budget", *(["compiled"] if smaller else [])) if micro else (),
             )
     return plans
 

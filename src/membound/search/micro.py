@@ -191,18 +191,19 @@ def refuse_layers(model: nn.Module, stored: StoredModel, origins: Callable[[], M
 
 def say_examples(measure: MicroBytes) -> str:
     """How examples were read, which a message adds; sequences are easily read as pictures of one channel."""
-    net = measure.plan(measure.dense_state()).net
-    channels, height, width = net.images[0]
+    channels, height, width = measure.plan(measure.dense_state()).net.images[0]
     text = f"; examples are read as {channels} x {height} x {width} (channels, height, width)"
-    if channels == 1 and height != width and not net.takes_pixels:
+    if about_reading(measure):
         sequences = f"sequences of {height} channel{'s' if height > 1 else ''}"
         text += f": if these are {sequences}, the layout NCHW reads {height} x {width} x 1"
     return text
 
 
 def about_reading(measure: MicroBytes) -> tuple[str, ...]:
-    """What else an error is about where examples may have been read otherwise: data of pixels have no layout to say."""
-    return () if measure.plan(measure.dense_state()).net.takes_pixels else ("layout",)
+    """What else an error is about where sequences may have been read as pictures: data of pixels have no layout."""
+    net = measure.plan(measure.dense_state()).net
+    channels, height, width = net.images[0]
+    return ("layout",) if channels == 1 and height != width and not net.takes_pixels else ()
 
 
 def alike(preprocess: Preprocess, channels: int) -> Preprocess:
