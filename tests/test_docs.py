@@ -238,7 +238,7 @@ def test_the_numbers_of_the_tutorial_were_measured():
 
 
 def test_the_times_of_an_app_were_measured():
-    page, howto = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("APP", "HOWTO"))
+    page, howto = (flat((ROOT / "docs" / f"{name}.md").read_text()) for name in ("APP", "HOWTO"))
     rows = {row["network"]: row for row in results("cpp-export-arm")["rows"]}
     for name, row in rows.items():
         times = " | ".join(f"{row[part]:#.3g}" for part in ("cpp_ms", "python_ms", "c_ms", "resize_ms"))
@@ -256,7 +256,7 @@ def test_the_times_of_an_app_were_measured():
 
 
 def test_the_times_of_an_app_beside_int8_were_measured():
-    page = (ROOT / "docs" / "APP.md").read_text()
+    page = flat((ROOT / "docs" / "APP.md").read_text())
     few = {
         each["network"]: {row["name"]: row for row in each["rows"]}
         for each in results("few-bits-latency-arm")["results"]
