@@ -71,19 +71,18 @@ def on_device(final: Mapping[str, Any]) -> list[tuple[str, str]]:
     micro = final.get("micro")
     if micro is None:
         return []
-    from membound.micro.cost import say_flash, say_speed
+    from membound.micro.cost import say_caveats, say_flash, say_speed
 
-    lines = [
-        ("flash", say_flash(micro, find_limit(final))),
+    return [
+        ("flash", say_flash(micro, find_limit(final), briefly=True)),
         (
             "ram",
             f"{show_ram(final)} bytes: {micro['context_bytes']:,} of context, "
             f"{micro['stack_bytes']:,} of stack; the input is fed by rows",
         ),
+        ("speed", say_speed(micro, briefly=True)),
+        ("caveats", say_caveats(micro)),
     ]
-    if (floats := micro.get("flash_not_included")) is not None:
-        lines.insert(1, ("", floats))
-    return [*lines, ("speed", say_speed(micro))]
 
 
 def _print_summary(summary: dict[str, Any], score: Score) -> None:

@@ -111,8 +111,10 @@ def longest_call(plan: Planned, level: str = "-Os") -> Estimate:
     return Estimate(round(instructions), round(cycles))
 
 
-def say_flash(facts: Mapping[str, Any], limit: float | None = None) -> str:
+def say_flash(facts: Mapping[str, Any], limit: float | None = None, briefly: bool = False) -> str:
     """What flash holds, of what `describe_plan` gives, and how much it is if exported for the other level.
+
+    `briefly` leaves out what `say_caveats` says.
 
     >>> facts = {"flash_bytes": 5643, "constant_bytes": 2821, "weight_bytes": 2100, "code_bytes": 2822}
     >>> facts |= {"code_from": "recorded sizes", "compiled_with": "-Os", "at_O2": {"flash_bytes": 8461}}
@@ -129,8 +131,9 @@ def say_flash(facts: Mapping[str, Any], limit: float | None = None) -> str:
     return (
         f"{facts['flash_bytes']:,}{allowed} bytes: {facts['constant_bytes']:,} of constants "
         f"({facts['weight_bytes']:,} of them weights{tables}), {facts['code_bytes']:,} of code at {level} for a "
-        f"Cortex-M4 ({facts['code_from']}); startup code and memcpy/memset (about {LIBRARY_BYTES} bytes) not included; "
-        f"{beside:,} if exported for {other}"
+        f"Cortex-M4 ({facts['code_from']}); "
+        + ("" if briefly else f"startup code and memcpy/memset (about {LIBRARY_BYTES} bytes) not included; ")
+        + f"{beside:,} if exported for {other}"
         + (", which is beyond the budget" if limit is not None and beside > limit else "")
     )
 
@@ -139,8 +142,21 @@ def _other(level: str) -> str:
     return next(each for each in LEVELS if each != level)
 
 
-def say_speed(facts: Mapping[str, Any]) -> str:
-    """How fast it is, of what `describe_plan` gives.
+def say_caveats(facts: Mapping[str, Any]) -> str:
+    """What flash leaves out, and how far times may be off.
+
+    >>> print(say_caveats({}))
+    startup code and memcpy/memset (about 470 bytes) are not in flash; times are estimated (measured networks were \
+within 7.6 % at -Os and 22.2 % at -O2)
+    """
+    said = f"startup code and memcpy/memset (about {LIBRARY_BYTES} bytes) are not in flash"
+    if (floats := facts.get("flash_not_included")) is not None:
+        said += f"; {floats}"
+    return f"{said}; times are estimated ({say_off(*LEVELS)})"
+
+
+def say_speed(facts: Mapping[str, Any], briefly: bool = False) -> str:
+    """How fast it is, of what `describe_plan` gives; `briefly` leaves out what `say_caveats` says.
 
     >>> fast = {"instructions": 1_893_000, "cycles": 2_600_000, "ms": 32.5}
     >>> small = {"instructions": 3_077_000, "cycles": 4_520_000, "ms": 56.5}
@@ -159,7 +175,8 @@ def say_speed(facts: Mapping[str, Any]) -> str:
     return (
         f"about {count:.3g} million instructions an example{'' if level == LEVELS[0] else f' at {level}'}: "
         f"{show_ms(facts['ms'])} on a Cortex-M4 at {show_clock(facts['clock_hz'])}, "
-        f"{show_ms(facts[f'at_{other[1:]}']['ms'])} if exported for {other} (estimated; {say_off(*LEVELS)})"
+        f"{show_ms(facts[f'at_{other[1:]}']['ms'])} if exported for {other}"
+        + ("" if briefly else f" (estimated; {say_off(*LEVELS)})")
         + (f"; longest call: about {show_ms(facts['longest_call_ms'])}" if "longest_call_ms" in facts else "")
     )
 

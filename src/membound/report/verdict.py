@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from membound.report.advice import has_collapsed, say_advice, say_taken
-from membound.report.device import find_flash, find_level, find_ram, find_time, is_micro, say_clock
+from membound.report.device import find_flash, find_ram, is_micro
 from membound.report.eight_bits import least_accuracy, say_beaten, uncertainty
 from membound.report.engines import say_engines
 from membound.report.guessing import is_guessing, points_far_below, say_guess, say_share
@@ -20,12 +20,10 @@ from membound.report.text import (
     find_part,
     find_rows,
     find_text,
-    name_of_example,
     name_of_examples,
     show_count,
     show_share,
 )
-from membound.units import say_off, show_ms
 
 Facts = Mapping[str, Any]
 MOST_NAMED = 5  # networks of one bound that a sentence lists
@@ -115,15 +113,7 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     lines += [line for final in finals if (line := say_seeds(final, dense, score, len(finals) > 1))]
     if finals and (rule := say_rule(finals[0], dense)):
         lines.append(rule)
-    # The latency of this machine says nothing of a microcontroller's.
-    if len(finals) == 1 and is_micro(result) and (taken := find_time(finals[0])) is not None:
-        way = f"{say_clock(finals[0])}, compiled with {find_level(finals[0])}"
-        return [
-            *lines,
-            f"About {show_ms(taken)} an {name_of_example(finals[0])} on {way}, estimated "
-            f"({say_off(find_level(finals[0]))}).",
-        ]
-    if is_micro(result):
+    if is_micro(result):  # the latency of this machine says nothing of its time, which is beside its flash
         return lines
     named = [f"{final.get('name')}: " if len(finals) > 1 else "" for final in finals]
     pairs = zip(named, (say_engines(final, dense, score) for final in finals), strict=True)
