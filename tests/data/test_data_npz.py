@@ -198,7 +198,7 @@ def test_a_text_file_is_called_no_npz(tmp_path):
 def test_numbers_that_no_label_has(tmp_path):
     gap = arrays(y_train=np.array([0, 1, 2, 0, 1, 4]))
     dataset = data.load(save(tmp_path, **gap))
-    noted = "no example is of class 3, and the largest label is 4: check the labels"
+    noted = "no example has class 3, and the largest label is 4: check the labels"
     assert noted in dataset.notes
     assert noted in reading_notes(dataset)
     check_numbering(dataset)  # one of five

@@ -146,7 +146,10 @@ def test_a_frame_that_was_not_resized_is_sent_to_read(shape, tmp_path):
         match=r"takes \[n, 3, 8, 8\]: give that, or of a picture net\.read\(frame\), as in net\(",
     ):
         net.preprocess(pixels(shape))
-    with pytest.raises(mb.ModelError, match=r"takes \(batch, 3, 8, 8\); a frame .* net.read\(frame\) first"):
+    advice = (
+        r"takes \(batch, 3, 8, 8\); for a frame of any size: net\(net\.preprocess\(net\.read\(frame\)\)\)"
+    )
+    with pytest.raises(mb.ModelError, match=advice):
         net(pixels(shape).astype(np.float32))
 
 

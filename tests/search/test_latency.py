@@ -140,7 +140,10 @@ def test_classes_without_training_examples_are_named(clock):
     labels[:3] = [9, 9, 11]
     mb.fit(model, (X, Y), budget="2 KB", test_data=(X, labels), watch=Watch(warn=said.append), **keywords)
     count = f"3 of {len(Y)} test labels name: these count as errors"
-    assert said == [f"no training examples of classes 9, 11, which {count}"]
+    assert said == [
+        "no example has class 2, 3, 4, 5, 6 and 3 more, and the largest label is 11: check the labels",
+        f"no training examples of classes 9, 11, which {count}",
+    ]
 
 
 def test_a_time_without_a_unit_is_asked_about():

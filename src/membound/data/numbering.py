@@ -12,7 +12,7 @@ from membound.errors import DataError
 if TYPE_CHECKING:
     from membound.data.splits import Dataset
 
-UNUSED = "no example is of class "  # how a note on such classes begins
+UNUSED = "no example has class "  # how a note on such classes begins
 CLASSES_KEY = "classes"  # the array of an .npz that names the classes
 _FEW = 5  # numbers that are named
 
@@ -32,7 +32,7 @@ def note_unused(halves: Sequence[Array]) -> tuple[str, ...]:
     """A note on numbers below the largest label that no example has.
 
     >>> note_unused([np.array([0, 1, 4]), np.array([1, 0])])
-    ('no example is of class 2 and 3, and the largest label is 4: check the labels',)
+    ('no example has class 2 and 3, and the largest label is 4: check the labels',)
     >>> note_unused([np.array([1, 2]), np.array([1, 2])]), note_unused([np.array([0, 1]), np.array([2])])
     ((), ())
     """
