@@ -45,6 +45,7 @@ PAGES = (
     "CLUSTER",
     "GALLERY",
     "MICRO",
+    "MICRO_REFERENCE",
     "REPRODUCTION",
     "YOUR_OWN_MODEL",
 )
@@ -336,9 +337,9 @@ def compile_fragment(text: str) -> None:
 
 
 BEFORE = {  # what the commands of a page find in their folder
-    "MICRO": ["fit lenet --data mnist --budget 20KiB --no-dense --out net.safetensors",
-                    "export net.safetensors --int8 calibrated.safetensors --data mnist",
-                    "export net.safetensors --c firmware --data mnist"],
+    "MICRO_REFERENCE": ["fit lenet --data mnist --budget 20KiB --no-dense --out net.safetensors",
+                        "export net.safetensors --int8 calibrated.safetensors --data mnist",
+                        "export net.safetensors --c firmware --data mnist"],
     "DEPLOYING": ["fit lenet --data mnist --budget 20KiB --no-dense --out net.safetensors"],
     "README": ["fit lenet --data mnist --budget 20KiB --no-dense --out net.safetensors"],
 }  # fmt: skip
@@ -420,7 +421,7 @@ def test_every_block_of_a_page_runs(name, stage, capsys):
             compile_fragment(text)
         elif language != "text":  # what a program prints
             assert language == ""
-            if name in ("README", "MICRO"):  # a block before has written another network there
+            if name in ("README", "MICRO_REFERENCE"):  # a block before has written another network there
                 run_command(["membound", *BEFORE[name][0].split()])
             for words in commands(text):
                 run_command(words)

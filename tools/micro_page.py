@@ -1,11 +1,11 @@
-"""The tables of docs/MICRO.md, from results/micro.json and its like: python tools/micro_page.py"""
+"""The tables of docs/MICRO_MEASURED.md, from results/micro.json and its like: python tools/micro_page.py"""
 
 import json
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PAGE, RESULTS = ROOT / "docs" / "MICRO.md", ROOT / "results" / "micro.json"
+PAGE, RESULTS = ROOT / "docs" / "MICRO_MEASURED.md", ROOT / "results" / "micro.json"
 PEERS, FITS = ROOT / "results" / "micro-peers.json", ROOT / "results" / "micro-fits.json"
 FITTING, ARENAS = ROOT / "results" / "micro-fit.json", ROOT / "results" / "micro-arenas.json"
 BEGIN, END = "<!-- measured: python tools/micro_page.py -->\n", "<!-- end -->\n"

@@ -194,7 +194,7 @@ network.
 All of the above become a few operators in the file ([FORMAT.md](FORMAT.md) has their attributes):
 {stored}. All of them run on every instruction set, and `membound export --onnx` writes all of them.
 
-A microcontroller ([MICRO.md](MICRO.md)) runs {micro} (of these, `mul` and `div` by one
+A microcontroller ([what runs](MICRO_REFERENCE.md#what-runs)) runs {micro} (of these, `mul` and `div` by one
 number, and `pad` by zeros before a convolution), and leaves a softmax at the very end to the caller. A network
 with any other is refused by `export --c`, `export --web` and `fit --target micro`, by the operator's name.
 

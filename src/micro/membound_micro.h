@@ -1,8 +1,8 @@
 /* A network in integers, run row by row from constant data: C99, no malloc, no libc but memcpy and memset.
  *
- * docs/MICRO.md of membound says what is computed, to the last bit. All that is constant (mb_net and what it points to)
- * may lie in flash; what changes is in a context: one counter an operation and a value, and the arena. Two contexts of
- * one network may run side by side. */
+ * docs/MICRO_ARITHMETIC.md of membound says what is computed, to the last bit. All that is constant (mb_net and what it
+ * points to) may lie in flash; what changes is in a context: one counter an operation and a value, and the arena. Two
+ * contexts of one network may run side by side. */
 #ifndef MEMBOUND_MICRO_H
 #define MEMBOUND_MICRO_H
 

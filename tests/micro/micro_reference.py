@@ -1,4 +1,4 @@
-"""docs/MICRO.md written out in numpy: whole maps, dense weights, Python's own division; independent of the C."""
+"""docs/MICRO_ARITHMETIC.md written out in numpy: whole maps, dense weights, Python's own division; nothing of the C."""
 
 import numpy as np
 

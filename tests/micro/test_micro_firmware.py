@@ -1,4 +1,4 @@
-"""A network in firmware: examples/firmware runs on an emulated board, and docs/MICRO.md's flags compile the export."""
+"""A network in firmware: examples/firmware runs on an emulated board, and the flags of the guide compile the export."""
 
 import re
 import shutil
@@ -17,7 +17,9 @@ from membound.run.calibration import calibrate_activations
 from membound.run.micro_net import MicroNet
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE, PAGE = ROOT / "examples" / "firmware", (ROOT / "docs" / "MICRO.md").read_text()
+EXAMPLE = ROOT / "examples" / "firmware"
+# The guide and its reference.
+PAGE = "\n".join((ROOT / "docs" / f"{name}.md").read_text() for name in ("MICRO", "MICRO_REFERENCE"))
 SOURCES = ("net.c", "membound_micro.c", "membound_micro_conv.c")
 FLAGS = dict(re.findall(r"^\| (Cortex-\S+|RISC-V)[^|]*\| `(.*?)` \|", PAGE, re.MULTILINE))
 EMULATOR = "qemu-system-arm"

@@ -1,1 +1,1 @@
-"""A stored network in integers, for microcontrollers: what is computed, when, and where it lies (docs/MICRO.md)."""
+"""A stored network in integers, for microcontrollers: what is computed, when and where (docs/MICRO_ARITHMETIC.md)."""

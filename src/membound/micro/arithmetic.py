@@ -1,4 +1,4 @@
-"""The numbers of the integer arithmetic, chosen in float64: docs/MICRO.md says what they mean."""
+"""The numbers of the integer arithmetic, chosen in float64: docs/MICRO_ARITHMETIC.md says what they mean."""
 
 import math
 from collections.abc import Callable

@@ -266,7 +266,7 @@ class MicroNet:
         `.longest_ms("80 MHz")` is that of the longest call of net_feed_row.
 
         `compiled` is how: "-Os" or "-O2"; without it, as the network was exported, else "-Os". These are estimates
-        (docs/MICRO.md).
+        (docs/MICRO_MEASURED.md).
         """
         level = self._level(compiled)
         return speed_of(self.plan.at(level), level)
