@@ -54,7 +54,7 @@ def test_the_bits(section):
     assert f"the bits k from {bits.FEWEST} to {bits.MOST}" in section
     assert f"A {bits.WIDE} layer of r rows" in section
     assert f"M = {bits.FRESH:g} for" in section
-    assert f"every min({bound.PALETTE_EVERY}, N // 100) steps" in section
+    assert f"every max(1, min({bound.PALETTE_EVERY}, N // 100)) steps" in section
     weight = torch.randn(300, generator=torch.Generator().manual_seed(0))
     price = 1e-4
 
