@@ -38,7 +38,11 @@ MEASURED = re.compile(
 PEERS = ("few-bits", "quantized")
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 GIVEN = {  # numbers of others, or of arithmetic, by page
-    "MEASURED": {"87.02 %": "what MLPerf Tiny says of its network", "98,496 bytes": "its file", "74.60 %": "the paper's"},
+    "MEASURED": {
+        "87.02 %": "what MLPerf Tiny says of its network",
+        "98,496 bytes": "its file",
+        "74.60 %": "the paper's",
+    },
     "MICRO": {
         "440 bytes": "a bound on the stack, which tests of boards check",
         "87.0 %": "what MLPerf Tiny says of its network",
