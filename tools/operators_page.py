@@ -192,7 +192,9 @@ network.
 ## What a file, ONNX and a microcontroller take
 
 All of the above become a few operators in the file ([FORMAT.md](FORMAT.md) has their attributes):
-{stored}. All of them run on every instruction set, and `membound export --onnx` writes all of them.
+{stored}. All of them run on every instruction set, and `membound export --onnx` writes all of them. There,
+upsampling becomes `Resize` (nearest by whole factors, and linear, with `align_corners` or without); nearest by other
+factors becomes `Gather`, and cubic two matrix products.
 
 A microcontroller ([what runs](MICRO_REFERENCE.md#what-runs)) runs {micro} (of these, `mul` and `div` by one
 number, and `pad` by zeros before a convolution), and leaves a softmax at the very end to the caller. A network

@@ -108,7 +108,7 @@ def fit(
       the numbers of `classes` and `channels` of the data if it has these parameters.
     - `train_data`, `val_data`, `test_data`: a torch Dataset or DataLoader, a pair (x, y) of arrays, or a membound
       Dataset, which brings its test images with it. A DataLoader's batch size, order, workers and collate_fn are
-      followed, or refused (docs/FITTING.md). Choices are made on `val_data`, or on images held out of
+      followed, or refused (docs/YOUR_OWN_MODEL.md). Choices are made on `val_data`, or on images held out of
       `train_data`; test images only judge.
     - In a pair (x, y), the first axis of both counts the examples, and the rest of x is what the network takes:
       [n, C, H, W] for images (gray ones are [n, 1, H, W]), [n, C, L] for sequences, [n, k] for features. uint8 means
