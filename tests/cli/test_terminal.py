@@ -54,9 +54,9 @@ def test_a_fit_is_readable_at_60_columns_and_ends_with_its_verdict(capsys, monke
     assert re.match(r"[\d.]+( ± [\d.]+)? % in [\d,]+ bytes: .* of the dense file", verdict)
     assert re.search(r"Dense in 8 bits: [\d.]+( ± [\d.]+)? % in [\d,]+ bytes", verdict)
     assert re.search(
-        r"(In 8-bit integers \(engine int8\): .* an image, .* (int8|floats) in ONNX Runtime \([\d.]+ ms\)"
+        r"(In 8-bit integers \(engine int8\): .* an image, .* dense (int8|floats) in ONNX Runtime \([\d.]+ ms\)"
         r", [\d.]+ %\. )?"
-        r"In floats: [\d.]+ ms an image, .* dense \([\d.]+ ms\)\.( (int8|Floats) in ONNX Runtime: [\d.]+ ms\.)?$",
+        r"In floats: [\d.]+ ms an image, .* dense \([\d.]+ ms\)\.( Dense (int8|floats) in ONNX Runtime: [\d.]+ ms\.)?$",
         verdict,
     )
     assert "training the final networks" in said.err

@@ -96,9 +96,9 @@ def test_int8s_speed_is_beside_ours_where_it_was_measured():
     assert "bench --int8" in page()
     timed = page(dense=DENSE | {"int8": INT8 | {"latency_ms": 0.11, "latency_by": "ONNX Runtime"}})
     assert ("worse", "2.0 times as slow") in told(timed)
-    assert "int8, ONNX Runtime: 0.110 ms" in plain(timed)
+    assert "dense int8, ONNX Runtime: 0.110 ms" in plain(timed)
     assert "bench --int8" not in timed
-    assert "Dense also runs in membound; int8 runs in ONNX Runtime." in timed
+    assert "Dense also runs in membound; dense int8 runs in ONNX Runtime." in timed
     assert "Dense also runs in membound." in page()
 
 
@@ -107,8 +107,8 @@ def test_the_faster_of_int8_and_floats_is_compared_and_named():
     int8, slow, fast = (by | {"latency_ms": ms} for ms in (0.15, 0.3, 0.05))
     ours = {"engine_int8": {"latency_ms": 0.1, "accuracy": 98.9}}
     for floats, says in (
-        (slow, "1.5 times as fast int8, ONNX Runtime: 0.150 ms"),
-        (fast, "2.0 times as slow floats, ONNX Runtime: 0.050 ms"),
+        (slow, "1.5 times as fast dense int8, ONNX Runtime: 0.150 ms"),
+        (fast, "2.0 times as slow dense floats, ONNX Runtime: 0.050 ms"),
     ):
         found = plain(page(dense=DENSE | {"int8": INT8 | int8, "floats_elsewhere": floats}, **ours))
         assert says in found.split("latency of one image")[1].split("memory to run")[0]
@@ -118,7 +118,7 @@ def test_int8_is_compared_with_int8_where_that_is_the_engine_to_use():
     dense = DENSE | {"int8": INT8 | {"latency_ms": 0.15, "latency_by": "ONNX Runtime"}}
     found = page(dense=dense, engine_int8={"latency_ms": 0.1, "accuracy": 98.9})
     tile = plain(found).split("latency of one image")[1].split("memory to run")[0]
-    assert "1.5 times as fast int8, ONNX Runtime: 0.150 ms" in tile
+    assert "1.5 times as fast dense int8, ONNX Runtime: 0.150 ms" in tile
     assert "the same dense: 0.100 ms" in tile
     assert "0.220 ms" not in tile, "floats are in the table"
 

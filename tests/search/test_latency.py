@@ -1,6 +1,7 @@
 """A bound on latency: the time of a file that fit writes, on this machine, is within it."""
 
 import html
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -184,6 +185,8 @@ def test_files_are_timed_in_integers_and_judged_where_these_are_faster(monkeypat
     found = fitted.facts["engine_int8"]
     assert found["accuracy"] == pytest.approx(wanted)
     assert found["errors"] == (scores.argmax(1) != np.asarray(Y)).sum()
+    there = mb.load(tmp_path / "net.safetensors", engine="int8", threads=1, max_batch=1)
+    assert found["memory_bytes"] == there.memory("every").total
     fitted.report(tmp_path / "page.html")
     usage = html.unescape((tmp_path / "page.html").read_text()).split("How to use it")[1]
     assert 'engine="int8")' in usage
@@ -195,3 +198,21 @@ def test_files_are_timed_in_integers_and_judged_where_these_are_faster(monkeypat
         "In floats: 1.00 ms an example. In 8-bit integers (engine int8): 1.00 ms, about as fast as in floats."
     )
     assert say_engines(slow.facts, {}, Score()) == said
+
+
+def test_dense_in_8_bits_is_timed_in_integers_without_another_runtime(monkeypatch, tmp_path):
+    """A report without it would leave out what the file is compared with, wherever nothing else is installed."""
+    monkeypatch.setattr(
+        timing, "measure", lambda nets: [Latency(0.3 if net.engine == "int8" else 1.0) for net in nets]
+    )
+    keywords = {**QUICK, "dense": True, "teacher": "none"}
+    fitted = mb.fit(convolutional, (X, Y), test_data=(X, Y), budget="4 KB", **keywords)
+    assert fitted.dense["latency_ms"] == 1.0
+    assert (fitted.dense["int8"]["latency_ms"], fitted.dense["int8"]["latency_by"]) == (0.3, "membound")
+    fitted.report(tmp_path / "page.html")
+    page = html.unescape(re.sub(r"<[^>]+>", "", (tmp_path / "page.html").read_text()))
+    assert "dense int8, membound: 0.300 ms" in page
+    assert "ONNX Runtime and LiteRT were not timed: membound bench FILE --int8" in page
+    integers = fitted.facts["engine_int8"]
+    assert f"engine int8: {integers['memory_bytes']:,} bytes" in page
+    assert f"engine int8: {integers['accuracy']:.2f} %" in page

@@ -1,4 +1,4 @@
-"""How fast the dense network is in another runtime: in floats or in int8, whichever is faster there."""
+"""How fast the dense network is elsewhere, or in 8 bits here: in floats or in int8, whichever is faster."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,17 +9,17 @@ Facts = Mapping[str, Any]
 
 
 def fastest_elsewhere(dense: Facts) -> tuple[Facts, str, str] | None:
-    """Its time, and what runs where; None where no other runtime was raced.
+    """Its time, and what runs where; None where nothing but the file and dense in floats was timed.
 
     >>> int8, floats = ({"latency_ms": ms, "latency_by": "ONNX Runtime"} for ms in (0.5, 0.4))
     >>> fastest_elsewhere({"int8": int8})[1:], fastest_elsewhere({"int8": int8, "floats_elsewhere": floats})[1:]
-    (('int8', 'ONNX Runtime'), ('floats', 'ONNX Runtime'))
+    (('dense int8', 'ONNX Runtime'), ('dense floats', 'ONNX Runtime'))
     """
     known = [
         (net, kind, by)
         for kind, net in (
-            ("int8", find_part(dense, "int8")),
-            ("floats", find_part(dense, "floats_elsewhere")),
+            ("dense int8", find_part(dense, "int8")),
+            ("dense floats", find_part(dense, "floats_elsewhere")),
         )
         if find_number(net, "latency_ms") is not None and (by := find_text(net, "latency_by")) is not None
     ]

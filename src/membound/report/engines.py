@@ -20,18 +20,18 @@ def say_engines(final: Facts, dense: Facts, score: Score) -> str | None:
     >>> int8 = {"latency_ms": 0.5, "latency_by": "ONNX Runtime"}
     >>> final, dense = {"latency_ms": 0.6}, {"latency_ms": 0.9, "int8": int8}
     >>> print(say_engines(final | {"engine_int8": {"latency_ms": 0.25, "accuracy": 98.9}}, dense, Score()))
-    In 8-bit integers (engine int8): 0.250 ms an image, 2.4 times as fast as in floats, 2.0 times as fast as int8 in \
-ONNX Runtime (0.500 ms), 98.90 %. In floats: 0.600 ms an image, 1.5 times as fast as dense (0.900 ms).
+    In 8-bit integers (engine int8): 0.250 ms an image, 2.4 times as fast as in floats, 2.0 times as fast as dense \
+int8 in ONNX Runtime (0.500 ms), 98.90 %. In floats: 0.600 ms an image, 1.5 times as fast as dense (0.900 ms).
     >>> own = final | {"engine_int8": {"latency_ms": 0.25, "accuracy": 1}}
     >>> print(say_engines(own, {}, Score("F1", percent=False)))
     In 8-bit integers (engine int8): 0.250 ms an image, 2.4 times as fast as in floats, F1 1.000. \
 In floats: 0.600 ms an image.
     >>> print(say_engines(final | {"engine_int8": {"latency_ms": 0.75}}, dense, Score()))
-    In floats: 0.600 ms an image, 1.5 times as fast as dense (0.900 ms). int8 in ONNX Runtime: 0.500 ms. \
+    In floats: 0.600 ms an image, 1.5 times as fast as dense (0.900 ms). Dense int8 in ONNX Runtime: 0.500 ms. \
 In 8-bit integers (engine int8): 0.750 ms, 1.2 times as slow as in floats.
     >>> in_floats = {"floats_elsewhere": {"latency_ms": 0.4, "latency_by": "ONNX Runtime"}}
     >>> print(say_engines(final, dense | in_floats, Score()))
-    In floats: 0.600 ms an image, 1.5 times as fast as dense (0.900 ms). Floats in ONNX Runtime: 0.400 ms.
+    In floats: 0.600 ms an image, 1.5 times as fast as dense (0.900 ms). Dense floats in ONNX Runtime: 0.400 ms.
     >>> say_engines(final, {}, Score())
     '0.600 ms an image.'
     """
@@ -44,8 +44,7 @@ In 8-bit integers (engine int8): 0.750 ms, 1.2 times as slow as in floats.
     ours, accuracy = find_number(other, "latency_ms"), find_number(other, "accuracy")
     beside = "" if ours is None else compare_engines(final)
     if ours is None or not gains_by_integers(final):
-        named = there[:1].upper() + there[1:] if there.startswith("floats") else there
-        elsewhere = "" if taken is None else f" {named}: {show_milliseconds(taken)}."
+        elsewhere = "" if taken is None else f" {there[:1].upper()}{there[1:]}: {show_milliseconds(taken)}."
         more = (
             "" if ours is None else f" In 8-bit integers (engine int8): {show_milliseconds(ours)}, {beside}."
         )

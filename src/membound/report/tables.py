@@ -151,8 +151,10 @@ def _in_integers(finals: Sequence[Facts], count: int, score: Score, head: str) -
     unjudged = [None if ms is None else "not measured: no faster" for ms in taken]
     if all(known is None for known in judged):
         unjudged = []
+    room = [find_number(net, "memory_bytes") for net in found]
     return [
         ("latency, engine int8", [None if ms is None else show_milliseconds(ms) for ms in taken]),
+        ("memory bytes, engine int8", [None if used is None else show_count(used) for used in room]),
         (
             f"{head}, engine int8",
             [score.show(known) if known is not None else why for known, why in zip_longest(judged, unjudged)],

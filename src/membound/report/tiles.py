@@ -64,7 +64,8 @@ def make_tiles(result: Facts, score: Score) -> Markup | None:
     if len(finals) != 1 or not (dense or is_micro(result)):
         return None
     (final,), int8 = finals, find_part(dense, "int8")
-    file = _tile("file", _size, partial(find_number, key="file_bytes"), final, dense, int8, base="dense file")
+    size = partial(find_number, key="file_bytes")
+    file = _tile("file", _size, size, final, dense, int8, base="dense file")
     accuracy = _score_tile(final, dense, int8, score)
     if is_micro(result):
         tiles = [
@@ -76,7 +77,7 @@ def make_tiles(result: Facts, score: Score) -> Markup | None:
         memory = partial(find_number, key="memory_bytes")
         tiles = [
             file, accuracy, _latency_tile(final, dense, int8),
-            _tile("memory to run", _room, memory, final, dense, int8, _say_cpu(final)),
+            _tile("memory to run", _room, memory, final, dense, int8, _say_cpu(final), _in_integers(final)),
         ]  # fmt: skip
     known = [tile for tile in tiles if tile is not None]
     if not known:
@@ -172,7 +173,7 @@ def _tile(
     final: Facts,
     dense: Facts,
     int8: Facts,
-    note: str | None = None,
+    *notes: str | None,
     base: str = "dense",
 ) -> Markup | None:
     ours = find(final)
@@ -183,8 +184,7 @@ def _tile(
         for name, net in ((base, dense), ("8 bits", int8))
         if (theirs := find(net)) is not None
     ]
-    if note is not None:
-        lines.append(tag("p", note, class_="against"))
+    lines += [tag("p", note, class_="against") for note in notes if note is not None]
     return _draw(head, show(ours), lines)
 
 
@@ -196,6 +196,17 @@ def _say_cpu(final: Facts) -> str | None:
     """
     isa = find_text(final, "memory_isa")
     return None if isa is None else f"file included, {'on any CPU' if isa == 'every' else f'with {isa}'}"
+
+
+def _in_integers(final: Facts) -> str | None:
+    """The memory of the engine that the page tells to use, where that is not the one of the card.
+
+    >>> integers = {"latency_ms": 0.1, "memory_bytes": 54332}
+    >>> _in_integers({"latency_ms": 0.2, "engine_int8": integers}), _in_integers({"latency_ms": 0.2})
+    ('engine int8: 54,332 bytes', None)
+    """
+    memory = find_number(find_part(final, "engine_int8"), "memory_bytes")
+    return None if memory is None or not gains_by_integers(final) else f"engine int8: {_room(memory)}"
 
 
 def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
@@ -266,11 +277,14 @@ def _score_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Markup
     head = f"{score.name} on {on}" if on else score.name
     others = (("dense", dense), ("8 bits", int8))
     seeds = find_part(final, "seeds")
+    integers = find_number(find_part(final, "engine_int8"), "accuracy")  # known where it is faster
     lines = [
         _line(*told, name, _show_beside(net, score, bool(seeds)))
         for name, net in others
         if (told := compare_scores(final, net, score)) is not None
     ]
+    if integers is not None and not seeds:
+        lines.append(tag("p", f"engine int8: {score.show(integers)}", class_="against"))
     if is_guessing(final):
         words = tag("strong", say_guess(final), class_=WORSE)
         lines.insert(

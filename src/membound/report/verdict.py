@@ -139,7 +139,7 @@ def say_timed(result: Facts) -> str | None:
 
     >>> int8 = {"latency_ms": 0.1, "latency_by": "ONNX Runtime"}
     >>> say_timed({"finals": [{"latency_ms": 0.1, "threads": 2}], "dense": {"latency_ms": 0.2, "int8": int8}})
-    'Latencies: 2 threads of this machine, interleaved. Dense also runs in membound; int8 runs in ONNX Runtime. \
+    'Latencies: 2 threads of this machine, interleaved. Dense also runs in membound; dense int8 runs in ONNX Runtime. \
 LiteRT was not timed: membound bench FILE --tflite yours.tflite.'
     >>> say_timed({"finals": [{"latency_ms": 0.1}]})
     'Latencies: 1 thread of this machine.'
@@ -153,9 +153,20 @@ LiteRT was not timed: membound bench FILE --tflite yours.tflite.'
         return f"{words}."
     by = find_part(dense, "int8").get("latency_by")
     return (
-        f"{words}, interleaved. Dense also runs in membound{f'; int8 runs in {by}' if by else ''}."
-        f"{' LiteRT was not timed: membound bench FILE --tflite yours.tflite.' if by else ''}"
+        f"{words}, interleaved. Dense also runs in membound{f'; dense int8 runs in {by}' if by else ''}."
+        f"{_say_untimed(dense) if by else ''}"
     )
+
+
+def _say_untimed(dense: Facts) -> str:
+    """The runtimes that people use and that were not raced.
+
+    >>> _say_untimed({"int8": {"latency_ms": 0.1, "latency_by": "membound"}})
+    ' ONNX Runtime and LiteRT were not timed: membound bench FILE --int8 --tflite yours.tflite.'
+    """
+    if find_part(dense, "floats_elsewhere") or find_part(dense, "int8").get("latency_by") != "membound":
+        return " LiteRT was not timed: membound bench FILE --tflite yours.tflite."
+    return " ONNX Runtime and LiteRT were not timed: membound bench FILE --int8 --tflite yours.tflite."
 
 
 def say_uncertainty(final: Facts, score: Score, dense: Facts | None = None) -> str | None:

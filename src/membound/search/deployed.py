@@ -51,8 +51,8 @@ class Fitted:
       judged on validation images.
     - `facts` has all else, as JSON: `file_bytes`, `header_bytes`, `memory_bytes` and the `memory_isa` that they are for
       ('every': on any CPU), `latency_ms` (one image, on `threads` threads of this machine) and its `latency_spread`,
-      `engine_int8` (the latency of the same file with `mb.load(file, engine="int8")`, where a layer keeps enough for
-      it; and its accuracy, where it is faster), `fits_in_8_bits` (whether the dense network does) and
+      `engine_int8` (latency and memory of the same file with `mb.load(file, engine="int8")`, where a layer keeps enough
+      for it; and its accuracy, where it is faster), `fits_in_8_bits` (whether the dense network does) and
       `is_dense_in_8_bits` (whether it was the better one, and this is it); `is_estimate`,
       whether `accuracy` is that of such a copy; `parameters`, `nonzeros`, `weight_nonzeros`; `layers`, the records of
       `mb.inspect` (`Inspection` lists their keys); `steps` and `seconds` of training;

@@ -239,8 +239,10 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
 
         def run_and_time(plans: list[Plan]) -> list[Fitted]:
             results = with_collapse(run(plans), workshop.problem)
-            timed = with_latencies(results, fitting.finals.dense_file, bound.threads, world)
-            return with_integers_judged(timed, workshop.problem, world)
+            finals, problem = fitting.finals, workshop.problem
+            rounded = None if finals.eight_bits is None else finals.eight_bits.stored
+            timed = with_latencies(results, finals.dense_file, rounded, bound.threads, problem.target, world)
+            return with_integers_judged(timed, problem, world)
 
         if latency is None:
             return run_and_time(plans)

@@ -7,10 +7,12 @@ from typing import Any
 from membound.run.net import Net
 from membound.search import timing
 from membound.search.deployed import Fitted
-from membound.search.measure import FileBytes
-from membound.search.problem import State
+from membound.search.measure import FileBytes, deployed_bytes
+from membound.search.problem import State, Target
 from membound.store.model import StoredModel
 from membound.train.parallel import World
+
+OURS = "membound"  # the runtime that times dense in 8 bits where no other does
 
 
 def describe_speed(files: FileBytes, state: State, about: Mapping[str, Any]) -> str:
@@ -24,38 +26,64 @@ def describe_speed(files: FileBytes, state: State, about: Mapping[str, Any]) -> 
 
 
 def with_latencies(
-    results: Sequence[Fitted], dense: StoredModel | None, threads: int, world: World
+    results: Sequence[Fitted],
+    dense: StoredModel | None,
+    eight_bits: StoredModel | None,
+    threads: int,
+    target: Target,
+    world: World,
 ) -> list[Fitted]:
     """The same with the time of one input among their facts and those of dense, all measured in one race.
 
-    Files with layers that may run in 8-bit integers are timed with these as well, by turns with floats. One process
-    races alone: others would be in its way.
+    Files with layers that may run in 8-bit integers are timed with these as well, by turns with floats, and dense in 8
+    bits is timed with these alone. One process races alone: others would be in its way.
     """
-    elsewhere = any("micro" in found.facts for found in results)  # and in the integers of that machine alone
+    elsewhere = bool(target.micro)  # whose integers are its own, and whose time is estimated
 
-    def race() -> list[list[timing.Latency]]:
-        """Of each file: in floats, and in integers where it has any; then of dense."""
+    def race() -> tuple[list[list[timing.Latency]], list[int | None]]:
+        """Of each file: in floats, and in integers where it has any; of dense; of dense in 8 bits. And memory."""
         stored = [found.files.stored(found.model.state_dict()) for found in results]
         groups = [[Net(each, threads=threads)] for each in stored]
         if not elsewhere:
             groups = [[net, *_in_integers(net, threads)] for (net,) in groups]
-        if dense is not None:
-            groups.append([Net(dense, threads=threads)])
+        memory = [
+            deployed_bytes(each, target.batch, target.isa, engine="int8") if len(group) > 1 else None
+            for each, group in zip(stored, groups, strict=True)
+        ]
+        groups.append([] if dense is None else [Net(dense, threads=threads)])
+        rounded = None if dense is None or elsewhere else eight_bits
+        groups.append([] if rounded is None else _in_integers(Net(rounded, threads=threads), threads))
         found = iter(timing.measure([net for group in groups for net in group]))
-        return [[next(found) for _ in group] for group in groups]
+        return [[next(found) for _ in group] for group in groups], memory
 
-    times = [
-        [taken.facts(threads, on_host=elsewhere) for taken in group] for group in world.from_leader(race)
-    ]
-    beside = {} if dense is None else times.pop()[0]
+    taken, memory = world.from_leader(race)
+    *times, whole, rounded = [[each.facts(threads, on_host=elsewhere) for each in group] for group in taken]
     return [
         replace(
             found,
-            facts={**found.facts, **floats, **({"engine_int8": integers[0]} if integers else {})},
-            dense=None if found.dense is None else {**found.dense, **beside},
+            facts={**found.facts, **floats, **_of_integers(integers, room)},
+            dense=_beside(found.dense, whole, rounded),
         )
-        for found, (floats, *integers) in zip(results, times, strict=True)
+        for found, (floats, *integers), room in zip(results, times, memory, strict=True)
     ]
+
+
+def _of_integers(times: Sequence[Mapping[str, float]], memory: int | None) -> dict[str, Any]:
+    return {"engine_int8": {**times[0], "memory_bytes": memory}} if times else {}
+
+
+def _beside(
+    dense: Mapping[str, Any] | None,
+    whole: Sequence[Mapping[str, float]],
+    rounded: Sequence[Mapping[str, float]],
+) -> dict[str, Any] | None:
+    """The facts of dense with its time, and that of its 8 bits in integers."""
+    if dense is None:
+        return None
+    found = {**dense, **(whole[0] if whole else {})}
+    if rounded and found.get("int8"):
+        found["int8"] = {**found["int8"], **rounded[0], "latency_by": OURS}
+    return found
 
 
 def _in_integers(net: Net, threads: int) -> list[Net]:

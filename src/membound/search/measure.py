@@ -141,9 +141,11 @@ class BothBytes(RamBytes):
         return max(stored.file_bytes, memory - self.spare)
 
 
-def deployed_bytes(stored: StoredModel, batch: int = 1, isa: str = EVERY, threads: int = 1) -> int:
+def deployed_bytes(
+    stored: StoredModel, batch: int = 1, isa: str = EVERY, threads: int = 1, engine: str = "float"
+) -> int:
     """What a stored network takes when it runs."""
-    return Net(stored, max_batch=batch, threads=threads).memory(isa).total
+    return Net(stored, max_batch=batch, threads=threads, engine=engine).memory(isa).total
 
 
 class Nonzeros:
