@@ -3,6 +3,7 @@
 The records are read where commands are parsed, so each imports what it needs, numpy included, when it is called.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -109,11 +110,11 @@ def _say_network(source: str) -> tuple[str, str]:
     from membound.store.file import read
 
     found = read(find_model_file(Path(source))).id
-    return found, f"network   {found}: the model file's SHA-256 begins so, and net_id gives it"
+    return found, f"network   {found}: the first 16 digits of the model file's SHA-256; net_id returns the same"
 
 
 def _write_cpp(request: Request) -> Written:
-    from membound.export.cpp_project import export_cpp
+    from membound.export.cpp_project import CODE, export_cpp
 
     folder, prefix = request.target, request.prefix
     assert folder is not None
@@ -128,6 +129,11 @@ def _write_cpp(request: Request) -> Written:
     facts |= {"changed": made.changed}
     changed = [] if made.changed is None else [f"changed   {made.changed}"]
     build = f"{folder}/build"
+    hint = ""
+    if made.may_use_integers and request.engine == "float":
+        hint = (
+            f" (int8 may be faster: membound bench {shlex.quote(request.source)} --int8; export with --engine int8)"
+        )
     network, which = _say_network(request.source)
     return Written(
         {"out": str(folder), **facts, "engine": request.engine, "network": network},
@@ -136,8 +142,10 @@ def _write_cpp(request: Request) -> Written:
             "CMakeLists.txt, Makefile",
             *_say_kept(made.kept),
             *changed,
-            f"weights   {made.weight_bytes:,} bytes of the program (the model file has {made.file_bytes:,})",
-            f"engine    {_say_engine(request.engine)}",
+            f"weights   {made.weight_bytes:,} bytes of the program: unpacked, and biases and tables in 32 bits (the "
+            f"model file has {made.file_bytes:,})",
+            f"code      {CODE}, stripped; the networks of a program share it",
+            f"engine    {_say_engine(request.engine)}{hint}",
             which,
             f"try it    cmake -S {folder} -B {build} && cmake --build {build} -j 4 && {build}/main --check",
         ],
@@ -154,12 +162,13 @@ def _write_cpp_file(request: Request) -> Written:
     size = export_cpp_file(request.source, target, engine=request.engine)
     network, which = _say_network(request.source)
     other = "float" if request.engine == "int8" else "int8"
+    speed = f"at {request.engine} speed, even in an app exported with --engine {other}"
     return Written(
         {"out": str(target), "file_bytes": size, "engine": request.engine, "network": network},
         [
-            f"file      {target}: {size:,} bytes, for net_open_file of an app",
-            f"engine    {_say_engine(request.engine)}; in an app of the engine {other}, too, this network runs in "
-            f"{request.engine}, and as fast as that is",
+            f"file      {target}: {size:,} bytes, for net_open_file of an app: unpacked, and biases and tables in 16 "
+            "bits where that is exact",
+            f"engine    {_say_engine(request.engine)}; this network runs in {request.engine}, {speed}",
             which,
             f"app       one whose net.h has NET_FILE_FORMAT {FILE_FORMAT}, for the same inputs, outputs and classes",
         ],

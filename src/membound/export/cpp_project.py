@@ -14,12 +14,14 @@ from membound.export.cpp_selftest import selftest_files
 from membound.export.cpp_source import Source, check_prefix, make_source, renamed
 from membound.run.common import preprocess_of
 from membound.run.files import find_model_file
-from membound.run.net import Net, chosen_engine
+from membound.run.net import Net, chosen_engine, may_use_integers
 from membound.signatures import known_keywords
 from membound.store.file import read
 
 KERNELS = "membound"  # the folder of their sources
 NOT_TO_RUN = ("bindings", "project")  # how names begin of what Python and training need
+# What a stripped program has beside the weights, in results/cpp-export-arm.json and cpp-export-size-x86.json.
+CODE = "about 0.7 to 0.8 MB on 64-bit Arm, 1.2 MB on x86-64"
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class CppFolder:
     takes_pixels: bool = True  # and that takes pixels, as they are in pictures
     kept: tuple[str, ...] = ()  # files of an earlier export that you edited, and stay
     changed: str | None = None  # what an app relies on and is not as in the earlier export: shapes, classes
+    may_use_integers: bool = False  # whether the engine int8 has convolutions to compute in integers
 
 
 @known_keywords
@@ -77,6 +80,7 @@ def export_cpp(
         pixels,
         tuple(kept),
         None if before is None else describe_change(before, source.source, prefix),
+        may_use_integers(ready),
     )
 
 

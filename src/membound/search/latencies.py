@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from membound.run.net import Net
+from membound.run.net import Net, may_use_integers
 from membound.search import timing
 from membound.search.deployed import Fitted
 from membound.search.measure import FileBytes
@@ -38,7 +38,10 @@ def with_latencies(
         stored = [found.files.stored(found.model.state_dict()) for found in results]
         groups = [[Net(each, threads=threads)] for each in stored]
         if not elsewhere:
-            groups = [[net, *_in_integers(net, threads)] for (net,) in groups]
+            groups = [
+                [net, *([Net(net.model, threads=threads, engine="int8")] if may_use_integers(net) else [])]
+                for (net,) in groups
+            ]
         if dense is not None:
             groups.append([Net(dense, threads=threads)])
         found = iter(timing.measure([net for group in groups for net in group]))
@@ -56,9 +59,3 @@ def with_latencies(
         )
         for found, (floats, *integers) in zip(results, times, strict=True)
     ]
-
-
-def _in_integers(net: Net, threads: int) -> list[Net]:
-    """The same with engine int8, unless no layer keeps enough for it: then it is the same work in the same memory."""
-    other = Net(net.model, threads=threads, engine="int8")
-    return [] if other.memory() == net.memory() else [other]
