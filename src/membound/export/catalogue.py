@@ -3,7 +3,6 @@
 The records are read where commands are parsed, so each imports what it needs, numpy included, when it is called.
 """
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -100,21 +99,20 @@ def _say_kept(kept: Sequence[str]) -> list[str]:
     return [f"kept      {' and '.join(kept)}: edited since the last export"] if kept else []
 
 
-def _say_engine(engine: str) -> str:
-    return "int8: convolutions in 8-bit integers" if engine == "int8" else "float"
-
-
 def _say_network(source: str) -> tuple[str, str]:
     """What net_id gives of a model file, and the line that says it."""
     from membound.run.files import find_model_file
     from membound.store.file import read
 
     found = read(find_model_file(Path(source))).id
-    return found, f"network   {found}: the first 16 digits of the model file's SHA-256; net_id returns the same"
+    return (
+        found,
+        f"network   {found}: the first 16 digits of the model file's SHA-256; net_id returns the same",
+    )
 
 
 def _write_cpp(request: Request) -> Written:
-    from membound.export.cpp_project import CODE, export_cpp
+    from membound.export.cpp_project import CODE, export_cpp, say_engine
 
     folder, prefix = request.target, request.prefix
     assert folder is not None
@@ -129,11 +127,6 @@ def _write_cpp(request: Request) -> Written:
     facts |= {"changed": made.changed}
     changed = [] if made.changed is None else [f"changed   {made.changed}"]
     build = f"{folder}/build"
-    hint = ""
-    if made.may_use_integers and request.engine == "float":
-        hint = (
-            f" (int8 may be faster: membound bench {shlex.quote(request.source)} --int8; export with --engine int8)"
-        )
     network, which = _say_network(request.source)
     return Written(
         {"out": str(folder), **facts, "engine": request.engine, "network": network},
@@ -145,7 +138,7 @@ def _write_cpp(request: Request) -> Written:
             f"weights   {made.weight_bytes:,} bytes of the program: unpacked, and biases and tables in 32 bits (the "
             f"model file has {made.file_bytes:,})",
             f"code      {CODE}, stripped; the networks of a program share it",
-            f"engine    {_say_engine(request.engine)}{hint}",
+            f"engine    {say_engine(request.engine, request.source if made.may_use_integers else None)}",
             which,
             f"try it    cmake -S {folder} -B {build} && cmake --build {build} -j 4 && {build}/main --check",
         ],
@@ -156,6 +149,7 @@ def _write_cpp(request: Request) -> Written:
 def _write_cpp_file(request: Request) -> Written:
     from membound.export.cpp_file import export_cpp_file
     from membound.export.cpp_interface import FILE_FORMAT
+    from membound.export.cpp_project import say_engine
 
     target = request.target
     assert target is not None
@@ -168,7 +162,7 @@ def _write_cpp_file(request: Request) -> Written:
         [
             f"file      {target}: {size:,} bytes, for net_open_file of an app: unpacked, and biases and tables in 16 "
             "bits where that is exact",
-            f"engine    {_say_engine(request.engine)}; this network runs in {request.engine}, {speed}",
+            f"engine    {say_engine(request.engine)}; this network runs in {request.engine}, {speed}",
             which,
             f"app       one whose net.h has NET_FILE_FORMAT {FILE_FORMAT}, for the same inputs, outputs and classes",
         ],

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from membound.store.file import read
 KERNELS = "membound"  # the folder of their sources
 NOT_TO_RUN = ("bindings", "project")  # how names begin of what Python and training need
 # What a stripped program has beside the weights, in results/cpp-export-arm.json and cpp-export-size-x86.json.
-CODE = "about 0.7 to 0.8 MB on 64-bit Arm, 1.2 MB on x86-64"
+CODE = "less than a megabyte on 64-bit Arm, 1.2 MB on x86-64"
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,22 @@ def export_cpp(
         None if before is None else describe_change(before, source.source, prefix),
         may_use_integers(ready),
     )
+
+
+def say_engine(engine: str, source: str | None = None) -> str:
+    """How a program computes; `source` is the model file of which the engine int8 could compute a part in integers.
+
+    >>> say_engine("int8", "net.safetensors"), say_engine("float")
+    ('int8: convolutions in 8-bit integers', 'float')
+    >>> say_engine("float", "net.safetensors")
+    'float (int8 may be faster: membound bench net.safetensors --int8; export with --engine int8)'
+    """
+    if engine == "int8":
+        return "int8: convolutions in 8-bit integers"
+    if source is None:
+        return engine
+    race = f"membound bench {shlex.quote(source)} --int8"
+    return f"{engine} (int8 may be faster: {race}; export with --engine int8)"
 
 
 def describe_change(before: str, after: str, prefix: str = "net") -> str | None:

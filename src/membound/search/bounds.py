@@ -239,9 +239,7 @@ class Bound:
         if others := [name for name in KINDS if name not in beside and getattr(self, name) is not None]:
             named = " and ".join(others)
             do = "leave one out; a budget may stay" if others == ["ram"] else f"leave {named} out"
-            raise MemboundError(
-                f"latency cannot be combined with {named}: {do}", about=("latency", *others)
-            )
+            raise MemboundError(f"latency cannot be combined with {named}: {do}", about=("latency", *others))
         if self.members > 1:
             raise MemboundError(
                 "latency and members do not go together, since the time of one network is bounded: leave one out",
