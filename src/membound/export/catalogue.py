@@ -156,7 +156,7 @@ def _write_cpp_file(request: Request) -> Written:
     size = export_cpp_file(request.source, target, engine=request.engine)
     network, which = _say_network(request.source)
     other = "float" if request.engine == "int8" else "int8"
-    speed = f"at {request.engine} speed, even in an app exported with --engine {other}"
+    speed = f"at {request.engine} speed, even in an app exported with engine={other!r}"
     return Written(
         {"out": str(target), "file_bytes": size, "engine": request.engine, "network": network},
         [

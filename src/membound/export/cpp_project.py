@@ -88,17 +88,19 @@ def export_cpp(
 def say_engine(engine: str, source: str | None = None) -> str:
     """How a program computes; `source` is the model file of which the engine int8 could compute a part in integers.
 
+    The command line writes keywords as its options.
+
     >>> say_engine("int8", "net.safetensors"), say_engine("float")
     ('int8: convolutions in 8-bit integers', 'float')
     >>> say_engine("float", "net.safetensors")
-    'float (int8 may be faster: membound bench net.safetensors --int8; export with --engine int8)'
+    "float (int8 may be faster: membound bench net.safetensors int8=True; export with engine='int8')"
     """
     if engine == "int8":
         return "int8: convolutions in 8-bit integers"
     if source is None:
         return engine
-    race = f"membound bench {shlex.quote(source)} --int8"
-    return f"{engine} (int8 may be faster: {race}; export with --engine int8)"
+    race = f"membound bench {shlex.quote(source)} int8=True"
+    return f"{engine} (int8 may be faster: {race}; export with engine='int8')"
 
 
 def describe_change(before: str, after: str, prefix: str = "net") -> str | None:
