@@ -14,10 +14,9 @@ from torch import nn
 
 import membound as mb
 from membound.cli import main
-from membound.cli.options import Source
-from membound.errors import MemboundError, ModelError, WeightsError
+from membound.errors import DataError, MemboundError, ModelError, WeightsError
 from membound.run.evaluation import load_like
-from membound.run.files import read_array
+from membound.run.files import read_array, read_arrays
 from membound.search.bounds import Bound
 from membound.search.request import split_keywords
 from membound.train.weights import load_weights_
@@ -29,12 +28,36 @@ APP = Path(__file__).parents[1] / "examples" / "app"
 def test_a_tflite_file_is_neither_a_network_nor_weights(tmp_path):
     file = tmp_path / "model.tflite"
     file.write_bytes(b"\x1c\0\0\0TFL3")
-    for refused in (
-        lambda: Source().load(str(file), "mnist", 0),
-        lambda: load_weights_(nn.Linear(1, 1), file),
+    with pytest.raises(ModelError, match="is a TensorFlow Lite model, which membound does not read"):
+        load_weights_(nn.Linear(1, 1), file)
+
+
+@pytest.mark.parametrize("command", ["fit", "train"])
+def test_a_file_that_is_no_network_is_refused_before_data_are_read(command, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("membound.data.load", None)
+    (tmp_path / "model.tflite").write_bytes(b"\x1c\0\0\0TFL3")
+    bound = ["--budget", "4KB"] if command == "fit" else []
+    for name, says in (
+        ("model.tflite", "is a TensorFlow Lite model, which membound does not read"),
+        ("absent.tflite", "there is no such file; membound does not read TensorFlow Lite models"),
+        ("absent.pt", "absent.pt: there is no such file"),
     ):
-        with pytest.raises(ModelError, match="is a TensorFlow Lite model, which membound does not read"):
-            refused()
+        with pytest.raises(SystemExit) as stopped:
+            main(
+                [
+                    command,
+                    str(tmp_path / name),
+                    "--data",
+                    "mnist",
+                    *bound,
+                    "--out",
+                    str(tmp_path / "x.safetensors"),
+                ]
+            )
+        assert stopped.value.code == 1
+        said = capsys.readouterr().err
+        assert says in said
+        assert said.count("\n") == 1, "nothing is said before"
 
 
 @pytest.mark.parametrize("target", ["--out", "--onnx"])
@@ -108,6 +131,16 @@ def test_other_words_for_what_there_is(tmp_path):
     (tmp_path / "README.md").write_text("# Read me\n")
     with pytest.raises(MemboundError, match=r"neither a picture nor a \.npy file"):
         read_array(tmp_path / "README.md")
+
+
+def test_an_input_that_is_not_there_is_all_that_is_said(tmp_path):
+    np.save(tmp_path / "pixels.npy", np.zeros(1))
+    for name, meant in (("model.tflite", ""), ("pixel.npy", f": did you mean {tmp_path / 'pixels.npy'}?")):
+        with pytest.raises(DataError) as refused:
+            read_array(tmp_path / name)
+        assert str(refused.value) == f"there is no file {tmp_path / name}{meant}"
+    with pytest.raises(DataError, match=r"there is no file \S+none\.npz$"):
+        read_arrays(tmp_path / "none.npz")
 
 
 def test_no_preprocessing_is_said_by_the_export_and_by_the_example(tmp_path, capsys):

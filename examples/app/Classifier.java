@@ -48,7 +48,7 @@ public final class Classifier {
      *
      * @param uvPixelBytes from one u to the next: Plane.getPixelStride()
      * @param turn clockwise degrees: 0, 90, 180 or 270, as getRotationDegrees() says; of 90 and 270 the picture is height wide
-     * @param pixels a direct buffer of 4 * width * height bytes, which is filled from its begin
+     * @param pixels a direct buffer of 4 * width * height bytes, which is filled from its start
      */
     public static native void convert(
             ByteBuffer y, ByteBuffer u, ByteBuffer v, int width, int height, int yRowBytes, int uvRowBytes, int uvPixelBytes,

@@ -102,8 +102,11 @@ int main(int count, char **words) {
   std::vector<uint8_t> mask(size_t{classifier_mask_height()} * classifier_mask_width());
   if (!mask.empty()) {
     if (classifier_mask(&picture, mask.data()) != 0) return 1;
-    for (int c = 0; c <= *std::max_element(mask.begin(), mask.end()); ++c)
-      std::printf("class %d: %td pixels\n", c, std::count(mask.begin(), mask.end(), static_cast<uint8_t>(c)));
+    for (int c = 0; c <= *std::max_element(mask.begin(), mask.end()); ++c) {
+      const char *name = classifier_class(c);
+      std::printf("class %d: %s%s%td pixels\n", c, name, *name ? ", " : "",
+                  std::count(mask.begin(), mask.end(), static_cast<uint8_t>(c)));
+    }
   } else {
     const char *name = classifier_class(best);
     std::printf("class %d%s%s, score %.6g\n", best, *name ? ": " : "", name, static_cast<double>(scores[static_cast<size_t>(best)]));

@@ -285,7 +285,7 @@ void App::open(const void* data, size_t bytes, const Interface& wanted, int thre
   const std::string needed = wanted.what;
   if (what != needed && what.substr(0, what.rfind('(')) == needed.substr(0, needed.rfind('(')))
     refuse("the names of the file's classes, or their order, are not those of this program");
-  if (what != needed) refuse("the file is of a network of " + what + ", and this program needs one of " + needed);
+  if (what != needed) refuse("the file's network has " + what + "; this program needs " + needed);
   if (file.size(1) != 0) {
     const Numbers how = file.numbers();
     std::vector<float> mean = file.floats();

@@ -3,7 +3,10 @@
 import os
 import shlex
 from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
+
+CLOSE = 0.76  # how much like a name another is that may be meant
 
 
 class MemboundError(Exception):
@@ -104,6 +107,20 @@ def check_path_like(path: object, name: str, kind: type[MemboundError] = ModelEr
     given = shown(path)
     said = f"{name} is {given}" if isinstance(path, bytes | bytearray | memoryview) else f"{name}={given}"
     raise kind(f"{said}: a path is needed, as text or a pathlib.Path", about=name)
+
+
+def say_absent(path: Path) -> str:
+    """That there is no such file, and the one beside it that may be meant.
+
+    >>> say_absent(Path("there/is/none.npy"))
+    'there is no file there/is/none.npy'
+    """
+    try:
+        beside = sorted(os.listdir(path.parent))
+    except OSError:
+        beside = []
+    near = get_close_matches(path.name, beside, 1, cutoff=CLOSE)
+    return f"there is no file {path}" + (f": did you mean {path.with_name(near[0])}?" if near else "")
 
 
 def say_no_folder(folder: Path) -> str:

@@ -7,11 +7,10 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from membound.errors import MemboundError
+from membound.errors import CLOSE, MemboundError
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
-CLOSE = 0.76  # how much like a name another is that may be meant
 MORE = "more, which Python's help() lists"
 MOST_LISTED, LISTED = 7, 5  # names, all of them or the first
 

@@ -13,6 +13,7 @@ from deployed import refused, run, write_network
 
 import membound as mb
 from membound.bench import contenders, int8, race
+from membound.cli.fit_tables import say_runtimes
 from membound.errors import MemboundError, ModelError
 from membound.machine import COMMIT, checkout_commit, describe, own_commit, resident_bytes, versions
 
@@ -118,8 +119,20 @@ def test_missing_peers_are_listed(file, capsys, monkeypatch):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name in contenders.PEERS else real(name)
     )
+    monkeypatch.setattr("membound.bench.litert.installed", lambda: None)
     assert run("bench", file, "--runs", "1") == 0
-    assert "not installed: torch, onnxruntime, openvino, deepsparse" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    assert "not installed: torch, onnxruntime, openvino, deepsparse; to add them: pip install torch" in said
+    assert "pip install torch onnxruntime openvino; deepsparse in an environment of its own" in said
+    assert "for --tflite FILE: pip install ai-edge-litert" in said
+
+
+def test_a_fit_says_what_times_the_dense_network_in_8_bits(monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnx" else real(name))
+    summary = {"finals": [{}], "dense": {"int8": {"accuracy": 90.0}}}
+    assert "(to time 8 bits, too, in ONNX Runtime: pip install " in say_runtimes(summary)
+    assert "onnx)" in say_runtimes(summary)
 
 
 def test_a_peer_that_fails_is_said_and_the_others_go_on(file, capsys, monkeypatch):

@@ -318,11 +318,14 @@ def test_a_file_for_an_app(tmp_path, capsys):
     assert run("export", file, "--cpp-file", target) == 0
     said = capsys.readouterr().out
     assert f"{target.stat().st_size:,} bytes, for net_open_file" in said
-    assert "engine    float; in an app of the engine int8, too, this network runs in float" in said
+    assert (
+        "engine    float; this network runs in float, at float speed, even in an app exported with --engine int8"
+        in said
+    )
     assert f"network   {digest}: " in said
     assert run("export", file, "--cpp-file", target, "--engine", "int8") == 0
     assert (
-        "in 8-bit integers; in an app of the engine float, too, this network runs in int8"
+        "in 8-bit integers; this network runs in int8, at int8 speed, even in an app exported with --engine float"
         in capsys.readouterr().out
     )
     assert "--prefix goes with" in refused(capsys, "export", file, "--cpp-file", target, "--prefix", "cats")
@@ -342,7 +345,9 @@ def test_cpp_for_apps(tmp_path, capsys):
     assert run("export", file, "--cpp", tmp_path / "other") == 0
     said = capsys.readouterr().out
     assert "net.h, net.cpp, weights.cpp" in said
-    assert f"weights   {facts['weight_bytes']:,} bytes of the program" in said
+    assert f"weights   {facts['weight_bytes']:,} bytes of the program: unpacked" in said
+    assert "\ncode      less than a megabyte on 64-bit Arm, 1.2 MB on x86-64" in said
+    assert "\nengine    float\n" in said, "its convolution is too small for integers"
     for words, reason in (
         (("--cpp", tmp_path / "new", "--prefix", "No"), "--prefix"),
         (("--cpp", tmp_path / "new", "--data", "mnist"), "--data goes with"),
@@ -354,6 +359,17 @@ def test_cpp_for_apps(tmp_path, capsys):
         capsys, "export", tmp_path / "none.safetensors", "--cpp", tmp_path / "new"
     )
     assert not (tmp_path / "new").exists()
+
+
+def test_an_export_in_floats_names_the_engine_that_may_be_faster(tmp_path, capsys):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(8, 32, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(2048, 2)).eval()
+    file = tmp_path / "own net.safetensors"
+    mb.save(net, file, torch.zeros(1, 8, 8, 8))
+    hint = f"(int8 may be faster: membound bench '{file}' --int8; export with --engine int8)"
+    for engine, says in (("float", f"float {hint}"), ("int8", "int8: convolutions in 8-bit integers")):
+        assert run("export", file, "--cpp", tmp_path / engine, "--engine", engine) == 0
+        assert f"\nengine    {says}\n" in capsys.readouterr().out
 
 
 def test_onnx_with_sparse_initializers_says_what_they_do_not_save(tmp_path, capsys):

@@ -16,6 +16,7 @@ import membound as mb
 
 pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
 HIGH, WIDE = 18, 30  # of a network whose images are not square
+CLASSES = ["sky", "sea", "sand"]
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,8 @@ def segmenter(tmp_path_factory) -> tuple[mb.Net, Path]:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, stride=2), nn.ReLU(), nn.Conv2d(4, 3, 1)).eval()
     prepare = mb.data.Preprocess(scale=1 / 128, mean=[128.0] * 3)
-    mb.save(module, folder / "net.safetensors", torch.zeros(1, 3, HIGH, WIDE), preprocess=prepare)
+    x = torch.zeros(1, 3, HIGH, WIDE)
+    mb.save(module, folder / "net.safetensors", x, preprocess=prepare, classes=CLASSES)
     mb.export_cpp(folder / "net.safetensors", folder / "cpp")
     return mb.load(folder / "net.safetensors", threads=1), folder / "cpp"
 
@@ -159,7 +161,7 @@ def test_masks_of_the_page_and_of_the_example(segmenter, tmp_path):
     compile_app(folder, tmp_path / "classify", APP / "main.cpp")
     Image.fromarray(pixels).save(tmp_path / "picture.ppm")
     counts = np.bincount(wanted.ravel())
-    said = "".join(f"class {c}: {count} pixels\n" for c, count in enumerate(counts))
+    said = "".join(f"class {c}: {CLASSES[c]}, {count} pixels\n" for c, count in enumerate(counts))
     done = run(tmp_path / "classify", tmp_path / "picture.ppm")
     assert done.startswith(said)
     assert done.endswith("engine float\n")

@@ -113,14 +113,14 @@ def test_bytes_are_copied_from_any_address(app, content, newer):
         (
             layers(nn.ReLU(), outputs=4),
             {"classes": None},
-            "outputs 4, images of 8 x 8 in uint8, and this program",
+            "the file's network has inputs 2x8x8, outputs 4, images of 8 x 8 in uint8; this program",
         ),
         (
             layers(nn.ReLU()),
             {"classes": ["cat", "dog", "cow"]},
             "the names of the file's classes, or their order, are not those",
         ),
-        (layers(nn.ReLU()), {"classes": None}, "needs one of inputs 2x8x8, outputs 3, images"),
+        (layers(nn.ReLU()), {"classes": None}, "; this program needs inputs 2x8x8, outputs 3, images"),
     ],
 )
 def test_a_network_that_gives_something_else_is_refused(app, module, options, says, tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from torch import nn
 
 import membound as mb
+from membound.cli import _say_in_options
 from membound.errors import MemboundError
 from membound.report.engines import say_engines
 from membound.report.text import Score
@@ -158,11 +159,37 @@ def test_times_that_are_none(given):
         parse_latency(given)
 
 
-def test_it_goes_with_one_budget():
-    with pytest.raises(MemboundError, match="goes with one budget"):
-        mb.fit(network, (X, Y), test_data=(X, Y), latency="5 ms", ram="1 MB")
-    with pytest.raises(MemboundError, match="goes with one budget"):
-        mb.fit(network, (X, Y), test_data=(X, Y), latency="5 ms", budget=["1 KB", "2 KB"])
+@pytest.mark.parametrize(
+    ("others", "says"),
+    [
+        (
+            {"ram": "1 MB"},
+            "--latency cannot be combined with --ram: leave one out; a budget may stay",
+        ),
+        (
+            {"budget": "8KB", "ram": "1 MB"},
+            "--latency cannot be combined with --ram: leave one out; a budget may stay",
+        ),
+        (
+            {"ram": "1 MB", "nonzeros": 5},
+            "--latency cannot be combined with --ram and --nonzeros: leave --ram and --nonzeros out",
+        ),
+        (
+            {"budget": ["1 KB", "2 KB"]},
+            "--latency goes with one budget, and there are 2: give --budget once, and run fit once for each",
+        ),
+        (
+            {"budget": "8KB", "members": 2},
+            "--latency and --members do not go together, since the time of one network is bounded: leave one out",
+        ),
+    ],
+)
+def test_what_does_not_go_with_it_is_named(others, says):
+    """And nothing else: a budget may stay."""
+    with pytest.raises(MemboundError) as refused:
+        mb.fit(network, (X, Y), test_data=(X, Y), latency="5 ms", **others)
+    assert str(refused.value) == says.replace("--", "")
+    assert _say_in_options(["fit"], refused.value) == says
 
 
 def convolutional():

@@ -1,7 +1,8 @@
 """membound bench FILE: latency and memory against the dense runtimes that are installed."""
 
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +14,8 @@ from membound.cli.inspect import File
 from membound.cli.tables import Column, print_table, tell
 from membound.errors import MemboundError
 
-PEERS = "torch,onnxruntime,openvino,deepsparse"
+DEEPSPARSE = "deepsparse"
+PEERS = f"torch,onnxruntime,openvino,{DEEPSPARSE}"
 
 
 def bench_command(
@@ -177,7 +179,24 @@ def _print(facts: dict[str, Any]) -> None:
         if row["error"] is not None:
             tell(f"{row['name']} failed: {row['error']}")
     if facts["missing"]:
-        tell(f"not installed: {', '.join(facts['missing'])}")
+        from membound.bench.litert import NAME, installed
+
+        tell(f"not installed: {', '.join(facts['missing'])}{_say_install(facts['missing'])}")
+        if installed() is None:
+            tell(f"for --tflite FILE: pip install {NAME}")
+
+
+def _say_install(missing: Sequence[str]) -> str:
+    """What adds the runtimes that are missing; one that takes old packages needs an environment of its own.
+
+    >>> _say_install(["openvino", "deepsparse", "onnxruntime int8 (onnx)"])
+    '; to add them: pip install openvino onnx; deepsparse in an environment of its own, named with --python'
+    """
+    packages = [re.sub(r".*\((.*)\)", r"\1", name).replace(",", "") for name in missing if name != DEEPSPARSE]
+    said = f"; to add them: pip install {' '.join(packages)}" if packages else ""
+    return said + (
+        f"; {DEEPSPARSE} in an environment of its own, named with --python" * (DEEPSPARSE in missing)
+    )
 
 
 def _counted(count: int, what: str) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from membound.cli import options
+from membound.cli.keywords import in_options
 from membound.errors import MemboundError
 from membound.export.catalogue import (
     CPP,
@@ -152,7 +153,7 @@ def export_command(
         options.print_json(written.facts)
         return
     for line in written.lines:
-        typer.echo(line)
+        typer.echo(in_options(line, {"engine": "--engine", "int8": "--int8"}))
 
 
 def _choose(targets: Mapping[Export, Path | None]) -> tuple[Export, Path]:

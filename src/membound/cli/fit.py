@@ -19,6 +19,7 @@ from membound.errors import MemboundError, a_kind, say_no_folder
 from membound.search.bounds import Bound
 from membound.search.place import Place
 from membound.search.request import TEACHERS, Choices, Examples, split_keywords
+from membound.store.other_files import refuse_as_network
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ def fit_command(
 
     membound fit lenet --data mnist --budget 20KiB --out net.safetensors
     """
+    refuse_as_network(net)
     _check_effective(asked, source, ray)
     _check_teacher(asked.get("teacher"), teacher_init)
     if "validation" in asked:

@@ -123,12 +123,22 @@ def say_runtimes(summary: Mapping[str, Any]) -> str:
     """
     threads = summary["finals"][0].get("threads", 1)
     int8 = (summary["dense"] or {}).get("int8") or {}
-    elsewhere = f" (*: int8 in {int8['latency_by']})" if "latency_by" in int8 else ""
+    known = [f"*: int8 in {int8['latency_by']}"] if "latency_by" in int8 else []
+    notes = [*known, *_say_untimed(int8)]
+    elsewhere = f" ({'; '.join(notes)})" if notes else ""
     count = f"{threads} thread{'s' if threads > 1 else ''}"
     isa = summary["finals"][0].get("memory_isa")
     where = "on any CPU" if isa == "every" else f"with {isa}"
     memory = "" if isa is None else f"; memory in bytes, file included, {where}"
     return f"all rows in membound, in floats, on {count} of this machine{elsewhere}{memory}"
+
+
+def _say_untimed(int8: Mapping[str, Any]) -> list[str]:
+    """What dense in 8 bits could be timed in as well, were it here."""
+    from membound.bench.int8 import MAKERS
+
+    missing = MAKERS["onnxruntime int8"].missing() if int8 else []
+    return [f"to time int8 in ONNX Runtime: pip install {' '.join(missing)}"] if missing else []
 
 
 def _file_columns() -> list[Column]:

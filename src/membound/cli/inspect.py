@@ -136,7 +136,7 @@ def _input(facts: dict[str, Any]) -> str:
     """What the network takes, and who prepares it.
 
     >>> _input({"input_shape": [1, 28, 28], "preprocess": {"scale": 0.5}})
-    '1x28x28 of uint8, pixels from 0 to 255, which the file says how to prepare'
+    '1x28x28 of uint8, pixels from 0 to 255; the file stores how to prepare them'
     """
     from membound.data.preprocess import taken_by
 
@@ -144,7 +144,7 @@ def _input(facts: dict[str, Any]) -> str:
     if said is None:
         return f"{shape} of float32, prepared: the file does not say how"
     if taken_by(said) == "uint8":
-        return f"{shape} of uint8, pixels from 0 to 255, which the file says how to prepare"
+        return f"{shape} of uint8, pixels from 0 to 255; the file stores how to prepare them"
     return f"{shape} of float32, as the training data was"
 
 

@@ -65,6 +65,5 @@ def _mark_bare(text: str, options: Mapping[str, str]) -> str:
 
     text = re.sub(rf"^{name}{end}(?:(?:, | and | or ){name}{end})*", replaced, text)
     text = re.sub(rf"\bleave (?:out )?{name}{end}(?:(?:, | and | or ){name}{end})*", replaced, text)
-    return re.sub(
-        rf"\b(?:got|go with|goes with|give) {name}{end}(?:(?:, | and | or ){name}{end})*", replaced, text
-    )
+    before = "got|go with|goes with|give|combined with"
+    return re.sub(rf"\b(?:{before}) {name}{end}(?:(?:, | and | or ){name}{end})*", replaced, text)

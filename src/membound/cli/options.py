@@ -212,13 +212,11 @@ class Source:
         from membound import data as sets
         from membound import zoo
         from membound.data.source import has_own_size
-        from membound.store.other_files import refuse_tflite
         from membound.train.job import image_size
         from membound.train.preprocessing import preprocess_for
         from membound.train.weights import load_weights_, saved_facts
         from membound.zoo.networks import spec_takes_width
 
-        refuse_tflite(net)
         names = pairs("--name", self.name, str)
         check_sample(net, data, self.init, names)
         # A folder is split and read as it was for training, so that no image trained on is tested on.

@@ -14,6 +14,7 @@ from membound.cli.tables import Column, print_table, times
 from membound.errors import MemboundError
 from membound.report.text import weights_first
 from membound.search.option import AUGMENT_HELP, AUGMENT_WORDS
+from membound.store.other_files import refuse_as_network
 
 Rules = list[str] | None
 PACKAGES = ("membound", "torch", "numpy")  # whose versions a record has
@@ -126,6 +127,7 @@ def train_command(
 
     membound train lenet --data mnist --keep 'fc*=0.05' --ramp --every 20 --out lenet.safetensors
     """
+    refuse_as_network(net)
     _check_effective(keep=keep, every=every, ramp=ramp, init=source.init, name=source.name)
     from membound import data as sets
     from membound.machine import describe

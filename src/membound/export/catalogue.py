@@ -99,21 +99,20 @@ def _say_kept(kept: Sequence[str]) -> list[str]:
     return [f"kept      {' and '.join(kept)}: edited since the last export"] if kept else []
 
 
-def _say_engine(engine: str) -> str:
-    return "int8: convolutions in 8-bit integers" if engine == "int8" else "float"
-
-
 def _say_network(source: str) -> tuple[str, str]:
     """What net_id gives of a model file, and the line that says it."""
     from membound.run.files import find_model_file
     from membound.store.file import read
 
     found = read(find_model_file(Path(source))).id
-    return found, f"network   {found}: the model file's SHA-256 begins so, and net_id gives it"
+    return (
+        found,
+        f"network   {found}: the first 16 digits of the model file's SHA-256; net_id returns the same",
+    )
 
 
 def _write_cpp(request: Request) -> Written:
-    from membound.export.cpp_project import export_cpp
+    from membound.export.cpp_project import CODE, export_cpp, say_engine
 
     folder, prefix = request.target, request.prefix
     assert folder is not None
@@ -136,8 +135,10 @@ def _write_cpp(request: Request) -> Written:
             "CMakeLists.txt, Makefile",
             *_say_kept(made.kept),
             *changed,
-            f"weights   {made.weight_bytes:,} bytes of the program (the model file has {made.file_bytes:,})",
-            f"engine    {_say_engine(request.engine)}",
+            f"weights   {made.weight_bytes:,} bytes of the program: unpacked, and biases and tables in 32 bits (the "
+            f"model file has {made.file_bytes:,})",
+            f"code      {CODE}, stripped; the networks of a program share it",
+            f"engine    {say_engine(request.engine, request.source if made.may_use_integers else None)}",
             which,
             f"try it    cmake -S {folder} -B {build} && cmake --build {build} -j 4 && {build}/main --check",
         ],
@@ -148,18 +149,20 @@ def _write_cpp(request: Request) -> Written:
 def _write_cpp_file(request: Request) -> Written:
     from membound.export.cpp_file import export_cpp_file
     from membound.export.cpp_interface import FILE_FORMAT
+    from membound.export.cpp_project import say_engine
 
     target = request.target
     assert target is not None
     size = export_cpp_file(request.source, target, engine=request.engine)
     network, which = _say_network(request.source)
     other = "float" if request.engine == "int8" else "int8"
+    speed = f"at {request.engine} speed, even in an app exported with engine={other!r}"
     return Written(
         {"out": str(target), "file_bytes": size, "engine": request.engine, "network": network},
         [
-            f"file      {target}: {size:,} bytes, for net_open_file of an app",
-            f"engine    {_say_engine(request.engine)}; in an app of the engine {other}, too, this network runs in "
-            f"{request.engine}, and as fast as that is",
+            f"file      {target}: {size:,} bytes, for net_open_file of an app: unpacked, and biases and tables in 16 "
+            "bits where that is exact",
+            f"engine    {say_engine(request.engine)}; this network runs in {request.engine}, {speed}",
             which,
             f"app       one whose net.h has NET_FILE_FORMAT {FILE_FORMAT}, for the same inputs, outputs and classes",
         ],

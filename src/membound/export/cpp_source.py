@@ -329,7 +329,7 @@ def _header(
         f"#define {prefix.upper()}_{name} {value} /* {about} */\n"
         for name, value, about in (
             ("ENGINE", f'"{engine}"', "how the network of this export computes"),
-            ("ID", f'"{model.id}"', "which one it is: the SHA-256 of its model file begins so"),
+            ("ID", f'"{model.id}"', "which one it is: the first 16 digits of the SHA-256 of its model file"),
             ("FILE_FORMAT", FILE_FORMAT, "of files that net_open_file reads"),
             ("MEMBOUND", f'"{own_version()}"', "the version of membound"),
         )

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.data.preprocess import taken_by
-from membound.errors import DataError, ModelError
+from membound.errors import DataError, ModelError, say_absent
 from membound.run.common import narrowed
 from membound.run.hub import fetch, is_address
 from membound.run.micro_net import MicroNet
@@ -72,6 +72,8 @@ def read_array(path: Path) -> Array:
         found = np.load(path, allow_pickle=False)
     except DataError:
         raise
+    except FileNotFoundError:
+        raise DataError(say_absent(path)) from None
     except Exception as error:  # a damaged file makes numpy raise anything at all
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
         if "pickle" in reason:  # what numpy says of anything that is not its own
@@ -100,6 +102,8 @@ def read_arrays(path: Path) -> dict[str, Array]:
             return {name: found[name] for name in found.files}
     except DataError:
         raise
+    except FileNotFoundError:
+        raise DataError(say_absent(path)) from None
     except Exception as error:  # a damaged file makes numpy raise anything at all
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
         if "pickle" in reason:  # what numpy says of anything that is not its own

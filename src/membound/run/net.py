@@ -282,6 +282,12 @@ def chosen_engine(asked: str | None, usual: str = "float") -> str:
     return asked or usual
 
 
+def may_use_integers(net: Net) -> bool:
+    """Whether a layer keeps enough for the engine int8; if none does, both engines do the same in the same memory."""
+    floats, integers = (Net(net.model, threads=1, engine=engine).memory() for engine in FAST)
+    return floats != integers
+
+
 def known_isas() -> list[str]:
     """The instruction sets that there are kernels for, on this machine or another."""
     names: list[str] = compiled_core().known_isas()

@@ -235,14 +235,23 @@ class Bound:
 
     def _check_latency(self) -> None:
         """It goes with one budget; alone, any file that is fast enough will do."""
-        given = [name for name in KINDS if getattr(self, name) is not None]
-        others = ["ram"] if self.is_micro else []
-        if not [name for name in given if name not in others]:
-            object.__setattr__(self, "budget", WHOLE)
-        elif given not in (["budget"], ["budget", *others]) or self._has_several or self.members > 1:
+        beside = ("budget", "ram") if self.is_micro else ("budget",)
+        if others := [name for name in KINDS if name not in beside and getattr(self, name) is not None]:
+            named = " and ".join(others)
+            do = "leave one out; a budget may stay" if others == ["ram"] else f"leave {named} out"
+            raise MemboundError(f"latency cannot be combined with {named}: {do}", about=("latency", *others))
+        if self.members > 1:
             raise MemboundError(
-                "a bound on latency goes with one budget, or alone, and with one network: leave the others out",
-                about=("latency", *given),
+                "latency and members do not go together, since the time of one network is bounded: leave one out",
+                about=("latency", "members"),
+            )
+        if self.budget is None:
+            object.__setattr__(self, "budget", WHOLE)
+        elif self._has_several:
+            raise MemboundError(
+                f"latency goes with one budget, and there are {len(self.amounts)}: give budget once, and run fit once "
+                "for each",
+                about=("latency", "budget"),
             )
 
     def _check_prefer(self) -> None:

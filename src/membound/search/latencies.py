@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from membound.run.net import Net
+from membound.run.net import Net, may_use_integers
 from membound.search import timing
 from membound.search.deployed import Fitted
 from membound.search.measure import FileBytes, deployed_bytes
@@ -87,6 +87,5 @@ def _beside(
 
 
 def _in_integers(net: Net, threads: int) -> list[Net]:
-    """The same with engine int8, unless no layer keeps enough for it: then it is the same work in the same memory."""
-    other = Net(net.model, threads=threads, engine="int8")
-    return [] if other.memory() == net.memory() else [other]
+    """The same with engine int8, where a layer keeps enough for it."""
+    return [Net(net.model, threads=threads, engine="int8")] if may_use_integers(net) else []

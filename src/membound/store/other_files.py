@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from membound.errors import ModelError
+from membound.errors import ModelError, WeightsError
 
 TOO = "with the command membound export, or with mb.save"
 CHECKPOINT = f"is a torch checkpoint, not a model file: make one of it and its network {TOO}"
@@ -32,6 +32,22 @@ def refuse_tflite(path: str | os.PathLike[str]) -> None:
     file = Path(path)
     if KINDS.get(file.suffix.lower()) == TFLITE and file.is_file():
         raise ModelError(f"{file} {TFLITE}")
+
+
+def refuse_as_network(spec: str) -> None:
+    """What is given as a network, but named like a file that is none or is not there.
+
+    >>> refuse_as_network("lenet")
+    >>> refuse_as_network("there/is/no/such.pt")
+    Traceback (most recent call last):
+    membound.errors.WeightsError: there/is/no/such.pt: there is no such file
+    """
+    refuse_tflite(spec)
+    kind = Path(spec).suffix.lower()
+    if Path(spec).exists() or (kind != ".safetensors" and KINDS.get(kind) not in (TFLITE, CHECKPOINT)):
+        return
+    nor = "; membound does not read TensorFlow Lite models: start from PyTorch or ONNX"
+    raise WeightsError(f"{spec}: there is no such file{nor if KINDS.get(kind) == TFLITE else ''}")
 
 
 def refuse_other_kinds(path: str | os.PathLike[str]) -> None:
