@@ -17,6 +17,7 @@ KEYWORDS = {
     "give layout ": "give --layout ",
     'compiled="O2"': "--compiled O2",
     'compiled="Os"': "--compiled Os",
+    "(lr=0.005)": "(--lr 0.005)",
 }
 FALLING = 0.9  # of the loss a quarter before the end
 
