@@ -91,7 +91,8 @@ def test_every_layout_is_described(layout, tmp_path):
     assert facts["std"] == pytest.approx(np.atleast_1d(x.std(axis=axes)), abs=1e-3)
     told = run(tmp_path / "s.npz", "--layout", layout)
     assert told.exit_code == 0, told.output
-    assert f"40 training and 8 test images, {' x '.join(map(str, shape))} float32, 4 classes" in told.stdout
+    name = "images" if len(shape) == 3 else "examples"
+    assert f"40 training and 8 test {name}, {' x '.join(map(str, shape))} float32, 4 classes" in told.stdout
 
 
 @pytest.mark.parametrize(

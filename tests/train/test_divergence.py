@@ -76,7 +76,9 @@ def test_a_training_that_has_plainly_diverged_stops_before_its_end():
         return (outputs - targets).square().mean().clamp(max=1e30)
 
     run = run_of(network(), Task(capped), lr=10.0, steps=2000)
-    with pytest.raises(Diverged, match=r"the loss is .* at step 50, over 1e\+09 times that at the start: training has"):
+    with pytest.raises(
+        Diverged, match=r"the loss is .* at step 50, over 1e\+09 times that at the start: training has"
+    ):
         finish(run)
     assert run.step == 50
 
