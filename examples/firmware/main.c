@@ -110,9 +110,11 @@ static void print_result(void) {
   for (i = 0; i < NET_OUTPUTS; i++) board_print("output ", net_output(&context, i), "");
   board_print("class ", (int32_t)net_best(&context), "");
 #else
+  /* Thousandths of NET_OUTPUT_SCALE, times 2^16: the compiler computes it, so that none of this takes floating point. */
+  static const int64_t scale = (int64_t)(65536.0f * 1000.0f * NET_OUTPUT_SCALE);
   for (i = 0; i < NET_OUTPUTS; i++) {
-    const float number = NET_OUTPUT_SCALE * (float)(net_output(&context, i) - NET_OUTPUT_ZERO);
-    board_print("number: ", (int32_t)(1000.0f * number), " thousandths");
+    const int64_t number = scale * (net_output(&context, i) - NET_OUTPUT_ZERO);
+    board_print("number: ", (int32_t)(number >> 16), " thousandths"); /* rounded down */
   }
 #endif
 }

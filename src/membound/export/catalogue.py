@@ -92,16 +92,8 @@ def _write_c(request: Request) -> Written:
     lines = [f"folder    {folder}: {names}", *_say_kept(kept), *lines_of(found, way, prefix, has_units)]
     if "main.c" in kept and (other := say_other_input(header, found.net.plan, prefix, has_units)):
         lines.insert(2, f"          {other}")
-    note = "\n".join(f"note: {_in_options(each)}" for each in left_out) or None
+    note = "\n".join(f"note: {each}" for each in left_out) or None
     return Written({"out": str(folder), "kept": kept, **facts_of(found, way, has_units)}, lines, note)
-
-
-def _in_options(text: str) -> str:
-    """
-    >>> _in_options('had compiled="O2", and'), _in_options("had input_unit=0.1,2: gone")
-    ('had --compiled O2, and', 'had --input-unit 0.1,2: gone')
-    """
-    return text.replace("compiled=", "--compiled ").replace("input_unit=", "--input-unit ").replace('"', "")
 
 
 def _say_kept(kept: Sequence[str]) -> list[str]:
