@@ -403,13 +403,17 @@ def test_a_fitted_module_that_is_saved_by_itself_names_the_save_of_the_fit(tmp_p
 @pytest.mark.parametrize(
     ("shape", "says"),
     [
-        ((8, 8), "[n, 1, 8, 8] is needed, such as images[None, None]"),
-        ((5, 8, 8), "[n, 1, 8, 8] is needed, such as images[:, None]"),
-        ((1, 8, 8), "[n, 1, 8, 8] is needed, such as images[None]"),
+        (
+            (8, 8),
+            "the input has the shape [8, 8], and this network takes [n, 1, 8, 8]: add two axes in front, x[None, None]",
+        ),
+        ((5, 8, 8), "takes [n, 1, 8, 8]: add the axis of the one channel, x[:, None]"),
+        ((1, 8, 8), "takes [n, 1, 8, 8]: add an axis in front, x[None]"),
         (
             (5, 1, 9, 9),
             "this network takes [n, 1, 8, 8]: give that, or of a picture net.read(frame), as in net(",
         ),
+        ((5, 3, 8, 8), "the input has 3 channels, and this network takes 1: give [n, 1, 8, 8]"),
         ((5, 8, 8, 1), "call images.transpose(0, 3, 1, 2)"),
         ((5, 64), "this network takes [n, 1, 8, 8]: give that, or of a picture net.read(frame), as in net("),
     ],

@@ -96,7 +96,7 @@ def _show_score(found: dict[str, float]) -> str:
 def make_table() -> str:
     # What tells most comes first: a narrow screen shows two columns.
     lines = [
-        "| | **membound fit** | int8 | fit less int8 | 4 bits, trained | dense, float32 |",
+        "| | **membound fit** | int8 | fit minus int8 | 4 bits, trained | dense, float32 |",
         "|---|---|---|---|---|---|",
     ]
     for name, (dense, int8, four), ours in rows():

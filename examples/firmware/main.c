@@ -14,7 +14,11 @@
 #endif
 enum { PICTURES = 2, MOST_LOST = 5 }; /* after which this example ends; firmware goes on */
 
-#ifdef NET_INPUT_SCALE /* of a network that takes numbers: as in training, before any preparation */
+#if defined(NET_INPUT_UNIT) /* of a network that takes numbers: integers, which count this unit */
+typedef int32_t sample;
+#define WHITE 100
+#define BLACK 0
+#elif defined(NET_INPUT_SCALE) /* without --input-unit: as in training, before any preparation */
 typedef float sample;
 #define WHITE 1.0f
 #define BLACK 0.0f
@@ -86,22 +90,32 @@ static const uint8_t *bytes_of(const camera_row *row) {
 #ifdef NET_INPUT_SCALE
   static uint8_t bytes[NET_WIDTH * NET_CHANNELS];
   uint32_t i;
-  for (i = 0; i < NET_WIDTH * NET_CHANNELS; i++) bytes[i] = net_input(row->samples[i], i % NET_CHANNELS);
+  for (i = 0; i < NET_WIDTH * NET_CHANNELS; i++) {
+#ifdef NET_INPUT_UNIT
+    bytes[i] = net_input_fixed(row->samples[i], i % NET_CHANNELS);
+#else
+    bytes[i] = net_input(row->samples[i], i % NET_CHANNELS);
+#endif
+  }
   return bytes;
 #else
   return row->samples;
 #endif
 }
 
-/* Of one output, what it stands for; else the class. */
+/* The class; of a network without classes, as in regression, what each output stands for. */
 static void print_result(void) {
-#if NET_OUTPUTS == 1
-  const float number = NET_OUTPUT_SCALE * (float)(net_output(&context, 0) - NET_OUTPUT_ZERO);
-  board_print("number: ", (int32_t)(1000.0f * number), " thousandths");
-#else
   uint32_t i;
+#if NET_CLASSES
   for (i = 0; i < NET_OUTPUTS; i++) board_print("output ", net_output(&context, i), "");
   board_print("class ", (int32_t)net_best(&context), "");
+#else
+  /* Thousandths of NET_OUTPUT_SCALE, times 2^16: the compiler computes it, so that none of this takes floating point. */
+  static const int64_t scale = (int64_t)(65536.0f * 1000.0f * NET_OUTPUT_SCALE);
+  for (i = 0; i < NET_OUTPUTS; i++) {
+    const int64_t number = scale * (net_output(&context, i) - NET_OUTPUT_ZERO);
+    board_print("number: ", (int32_t)(number >> 16), " thousandths"); /* rounded down */
+  }
 #endif
 }
 

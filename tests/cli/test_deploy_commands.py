@@ -436,8 +436,8 @@ def test_images_are_read_larger_than_the_crop_that_the_network_takes():
 BAD_INPUTS = {
     "wrong shape": (np.zeros((2, 1, 5, 6), np.float32), "this network takes (batch, 1, 6, 6)"),
     "no batch": (np.zeros((1, 6, 6), np.float32), "this network takes (batch, 1, 6, 6)"),
-    "wrong images": (np.zeros((2, 3, 6, 6), np.uint8), "images have 3 channels but mean has 1"),
-    "no channels": (np.zeros((2, 6, 6), np.uint8), "is needed, such as images[:, None]"),
+    "wrong images": (np.zeros((2, 3, 6, 6), np.uint8), "the input has 3 channels, and this network takes 1"),
+    "no channels": (np.zeros((2, 6, 6), np.uint8), "add the axis of the one channel, x[:, None]"),
     "float16": (np.zeros((2, 1, 6, 6), np.float16), "float16: allowed are uint8"),
     "complex": (np.zeros((2, 1, 6, 6), complex), "complex128"),
     "text": (np.array(["a"]), "allowed are uint8"),

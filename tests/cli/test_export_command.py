@@ -267,7 +267,7 @@ REFUSED = [
     (("net.safetensors", "--hub", "new", "--init", "w.pt"), "--init goes with --out, not with"),
     (("net.safetensors", "--hub", "new", "--size", "6"), "--layout and --size go with --data"),
     (("net.safetensors", "--hub", "folder.onnx/no/new"), "there is no folder folder.onnx/no"),
-    (("net.safetensors", "--hub", "w.pt"), "not an empty folder: choose another name"),
+    (("net.safetensors", "--hub", "w.pt"), "w.pt is a file: give a folder, new or empty"),
     (("no.safetensors", "--hub", "new"), "No such file"),
     (("w.safetensors", "--hub", "new"), "not a model file"),
     (("net.safetensors", "--hub", "new", "--data", "minst"), "did you mean mnist?"),

@@ -398,7 +398,7 @@ BAD = {
     ),
     "some": ((*SHORT, *OUT, "--within", "1", "--validation", "some"), "'some' is not a count"),
     "name": ((*SHORT, *OUT, "--budget", "4KiB", "--name", "a=b"), "--name needs --init"),
-    "hub": ((*SHORT, *OUT, "--budget", "4KiB", "--hub", "own.npz"), "not an empty folder"),
+    "hub": ((*SHORT, *OUT, "--budget", "4KiB", "--hub", "own.npz"), "own.npz is a file: give a folder"),
     "hubs": (
         (*SHORT, *OUT, "--budget", "4KiB", "--budget", "5KiB", "--hub", "new"),
         "--hub is a folder for one network",

@@ -37,7 +37,10 @@ def test_pixels_give_the_bits_of_the_device(given, capsys):
     assert said.err == ""
     values = ", ".join(f"{value:.4g}" for value in net(images)[0])
     assert f"   0     {values}  ({' '.join(map(str, q[0]))})\n" in said.out
-    assert said.out.splitlines()[0].endswith("  (integers)")
+    assert said.out.splitlines()[0].endswith(
+        "output 0, output 1, output 2, output 3, output 4, output 5, output 6, "
+        "output 7, output 8, output 9  (integers)"
+    )  # as the C: no classes
     assert "\n      and 2 more\n" in said.out
     assert "as a microcontroller computes it, bit for bit: value = " in said.out
     assert np.array_equal(np.load("x.out.npy"), mb.load(file, engine="micro")(images))

@@ -20,11 +20,15 @@ def test_no_option_takes_its_name_from_its_metavar(command):
                 assert (info.metavar or "").lower().replace("_", "-") != name.replace("_", "-"), name
 
 
-@pytest.mark.parametrize(("command", "parts"), [("fit", sections.FIT), ("train", sections.TRAIN)])
+@pytest.mark.parametrize(
+    ("command", "parts"), [("fit", sections.FIT), ("train", sections.TRAIN), ("export", sections.EXPORT)]
+)
 def test_every_option_is_in_one_section_of_the_help(command, parts, capsys, monkeypatch):
     (there,) = (each for each in app.registered_commands if each.name == command)
     options = {
-        name for name in inspect.signature(there.callback).parameters if name not in ("net", "context")
+        name
+        for name in inspect.signature(there.callback).parameters
+        if name not in ("net", "context", "source")
     }
     named = [name for names in parts.values() for name in names]
     assert sorted(named) == sorted(options)

@@ -53,6 +53,15 @@ def test_options_reach_the_loader(tmp_path):
     assert "note: images left out because they cannot be decoded: 1" in result.stdout
 
 
+def test_labels_that_count_from_1_and_windows_of_a_sensor_are_named(tmp_path):
+    x, y = np.zeros((8, 4, 16, 1), np.float32), np.arange(8) % 2 + 1
+    np.savez(tmp_path / "w.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    shown = run(tmp_path / "w.npz", "--layout", "NCHW").stdout
+    assert "w: 8 training and 8 test examples, 4 x 16 x 1" in shown
+    assert "note: labels begin at 1 and go to 2, so class 0 has no examples: subtract 1" in shown
+    assert "┃" not in shown  # tables as all others are
+
+
 def test_layout_and_errors_pass_through(tmp_path):
     x = np.zeros((4, 3, 5, 3), np.uint8)
     np.savez(tmp_path / "s.npz", x_train=x, y_train=np.arange(4), x_test=x, y_test=np.arange(4))
@@ -82,7 +91,8 @@ def test_every_layout_is_described(layout, tmp_path):
     assert facts["std"] == pytest.approx(np.atleast_1d(x.std(axis=axes)), abs=1e-3)
     told = run(tmp_path / "s.npz", "--layout", layout)
     assert told.exit_code == 0, told.output
-    assert f"40 training and 8 test images, {' x '.join(map(str, shape))} float32, 4 classes" in told.stdout
+    name = "images" if len(shape) == 3 else "examples"
+    assert f"40 training and 8 test {name}, {' x '.join(map(str, shape))} float32, 4 classes" in told.stdout
 
 
 @pytest.mark.parametrize(

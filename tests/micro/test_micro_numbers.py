@@ -174,6 +174,34 @@ def test_the_command_and_python_write_the_same_header(tmp_path, capsys):
     assert not (tmp_path / "other").exists()
 
 
+def test_an_export_over_another_says_what_it_leaves_out(tmp_path, capsys):
+    net = network(mean=[0.0, 1.0, 2.0], std=[1.0] * 3)
+    file, folder = tmp_path / "net.safetensors", tmp_path / "c"
+    file.write_bytes(b"".join(with_activations(net.model, dict(net.activations))))
+    first = ["export", str(file), "--c", str(folder), "--input-unit", "0.01", "--compiled", "O2"]
+    told = {}
+    for more in (first, first, first[:4]):
+        with pytest.raises(SystemExit) as stopped:
+            main(more)
+        assert stopped.value.code == 0
+        told[len(more)] = capsys.readouterr().err
+    assert told[len(first)] == ""
+    assert told[4].splitlines() == [
+        "note: the export before had --compiled O2, and this one is for -Os: give it again to keep it",
+        "note: the export before had --input-unit 0.01: net_input_fixed is gone; give it again to keep it",
+    ]
+    assert "net_input_fixed" not in (folder / "net.h").read_text()
+    mb.export_c(file, folder, input_unit=0.01)
+    mb.export_c(file, folder, input_unit=0.02)
+    with pytest.warns(
+        UserWarning, match=r"had input_unit=0.02: net_input_fixed is gone; give it again to keep it"
+    ):
+        mb.export_c(file, folder)
+    (tmp_path / "net.h").write_text("")
+    with pytest.raises(ModelError, match=r"net\.h is a file: give a folder"):
+        mb.export_c(file, tmp_path / "net.h")
+
+
 @pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="there is no compiler for Cortex-M")
 @pytest.mark.parametrize(("cpu", "most"), [("Cortex-M0+", 160), ("Cortex-M4", FIXED_CODE_BYTES)])
 def test_integers_add_no_more_flash_than_is_said(cpu, most, tmp_path):

@@ -122,6 +122,7 @@ def test_the_c_says_when_outputs_are_there_and_its_readme_how_far_estimates_are_
     write_project(tmp_path, micro(replace(NETWORKS["lenet"](), classes=names)))
     header, source = ((tmp_path / name).read_text() for name in ("net.h", "net.c"))
     assert "/* Classes: 0 digit __ 0, 1 digit __ 1, " in header
+    assert "#define NET_CLASSES 10 /*" in header
     assert "its buffer may be filled again" in header
     assert max(map(len, header.splitlines())) <= 120
     built(tmp_path, "gcc", "-O1")
@@ -306,7 +307,7 @@ def test_a_folder_with_other_files_is_left_alone(calibrated, tmp_path, name, cap
     assert [path.name for path in folder.iterdir()] == [name]
     assert (folder / name).read_text() == "mine\n"
     assert run("export", calibrated[1], "--c", folder / name) == 1
-    assert "exists and is not an empty folder" in capsys.readouterr().err
+    assert f"{name} is a file: give a folder" in capsys.readouterr().err
 
 
 def test_a_failed_export_leaves_the_earlier_one_as_it_was(calibrated, tmp_path, monkeypatch):

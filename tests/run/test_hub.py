@@ -284,7 +284,7 @@ def test_what_is_there_is_never_written_over(file, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     for folder, words in (
         ("full", "not an empty folder"),
-        (file.name, "not an empty folder"),
+        (file.name, "is a file: give a folder"),
         ("no/f", "no folder"),
     ):
         with pytest.raises(ModelError, match=words):

@@ -119,4 +119,35 @@ def test_the_class_has_its_name_and_a_tiny_file_may_be_too_small():
 def test_a_short_training_whose_loss_falls_should_be_longer(steps, losses, short):
     curves = [{"iteration": steps * (i + 1) // 4, "loss": loss} for i, loss in enumerate(losses)]
     final = {"training": {"steps": steps, "usual_steps": 5000}, "curves": curves}
-    assert bool(say_advice({"finals": [final]})) is short
+    falls = any("still falling" in line for line in say_advice({"finals": [final]}))
+    assert falls is short
+
+
+@pytest.mark.parametrize("dense", [None, {"accuracy": 82.0, "errors": 18, "images": 100}])
+@pytest.mark.parametrize(("steps", "right", "said"), [(60, 66, True), (60, 81, False), (5000, 66, False)])
+def test_few_steps_are_named_unless_dense_is_no_better(dense, steps, right, said):
+    training = {"steps": steps, "usual_steps": 5000}
+    final = {"accuracy": float(right), "errors": 100 - right, "images": 100, "training": training}
+    if dense is None and steps == 60:
+        said = True  # nothing shows that it is good enough
+    told = [
+        line for line in say_advice({"finals": [final], "dense": dense}) if "trained for 60 steps" in line
+    ]
+    assert bool(told) is said
+    assert ("below dense" in " ".join(told)) is (said and dense is not None)
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"flash_bytes": 7950, "compiled_with": "-O2"}, "or compile for size (--compiled Os)."),
+        ({"flash_bytes": 5000, "compiled_with": "-Os", "ms": 39.9}, "or compile for speed (--compiled O2)."),
+        ({"flash_bytes": 5000, "compiled_with": "-Os"}, None),
+    ],
+)
+def test_the_bound_that_leaves_a_network_below_dense_is_named(facts, said):
+    final = {"accuracy": 90.0, "errors": 100, "images": 1000, "limit": 8000, "micro": facts}
+    final["latency_bound"] = {"bound_ms": 40.0}
+    result = {"finals": [final], "dense": {"accuracy": 93.0, "errors": 70, "images": 1000}}
+    last = say_advice(result | {"command": "membound fit"})
+    assert (last[-1].endswith(said) and "binds" in last[-1]) if said else last == []

@@ -129,9 +129,10 @@ def test_labels_that_begin_at_1_are_warned_of(clock):
     keywords = {name: value for name, value in QUICK.items() if name != "progress"}
     for begin in (0, 1):
         model = nn.Sequential(nn.Linear(32, 8), nn.ReLU(), nn.Linear(8, 3))
-        mb.fit(model, (X, Y + begin), budget="2 KB", watch=Watch(warn=said.append), **keywords)
+        fitted = mb.fit(model, (X, Y + begin), budget="2 KB", watch=Watch(warn=said.append), **keywords)
     assert len(said) == 1
     assert "labels begin at 1 and go to 2, so class 0 has no examples: subtract 1" in said[0]
+    assert said[0] in fitted.facts["tried"]  # and again at the end
 
 
 def test_classes_without_training_examples_are_named(clock):

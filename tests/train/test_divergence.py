@@ -66,7 +66,33 @@ def test_a_regression_that_explodes_has_diverged(options):
 
 def test_a_dense_network_that_explodes_has_diverged():
     with pytest.raises(Diverged, match="at the end"):
-        finish(run_of(network(), Task(nn.functional.mse_loss), lr=10.0, steps=3))
+        finish(run_of(network(), Task(nn.functional.mse_loss), lr=1.0, steps=3))
+
+
+def test_a_training_that_has_plainly_diverged_stops_before_its_end():
+    """Its losses are finite to the last: targets far from 1 make gradients that a usual rate cannot take."""
+
+    def capped(outputs, targets):
+        return (outputs - targets).square().mean().clamp(max=1e30)
+
+    run = run_of(network(), Task(capped), lr=10.0, steps=2000)
+    with pytest.raises(
+        Diverged, match=r"the loss is .* at step 50, over 1e\+09 times that at the start: training has"
+    ):
+        finish(run)
+    assert run.step == 50
+
+
+def test_a_loss_that_rises_and_falls_again_goes_on():
+    calls = []
+
+    def spiked(outputs, targets):
+        calls.append(1)
+        return (outputs - targets).square().mean() * (1e6 if 10 < len(calls) < 40 else 1.0)
+
+    run = run_of(network(), Task(spiked), steps=100)
+    finish(run)
+    assert run.step == 100
 
 
 def test_weights_that_the_last_step_made_infinite_are_named():

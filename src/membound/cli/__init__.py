@@ -54,7 +54,7 @@ app.command("evaluate", short_help=SHORT["evaluate"])(evaluate_command)
 app.command("inspect", short_help=SHORT["inspect"])(inspect_command)
 app.command("run", short_help=SHORT["run"])(run_command)
 app.command("bench", short_help=SHORT["bench"])(bench_command)
-app.command("export", short_help=SHORT["export"])(export_command)
+app.command("export", cls=in_sections(sections.EXPORT), short_help=SHORT["export"])(export_command)
 app.command("reproduce", short_help=SHORT["reproduce"])(reproduce_command)
 app.command("data", short_help=SHORT["data"])(data_command)
 

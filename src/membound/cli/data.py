@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from membound.cli import options
+from membound.cli.tables import Column, print_table
 
 
 def data_command(
@@ -43,10 +44,12 @@ def data_command(
     if as_json:
         options.print_json(facts)
     else:
-        _print(facts, "pixels" if dataset.task == SEGMENTATION else name_examples(dataset.shape))
+        name = name_examples(dataset.shape)
+        _print(facts, name, "pixels" if dataset.task == SEGMENTATION else name)
 
 
-def _print(facts: dict[str, Any], counted: str) -> None:
+def _print(facts: dict[str, Any], name: str, counted: str) -> None:
+    """`name` is what its examples are called, and `counted` what labels are of."""
     from rich.console import Console
     from rich.markup import escape
 
@@ -62,36 +65,33 @@ def _print(facts: dict[str, Any], counted: str) -> None:
     )
     console.print(
         f"[bold]{escape(facts['name'])}[/bold]: {facts['images']['train']:,} training and "
-        f"{facts['images']['test']:,} test images, {shape} {facts['dtype']}, {what}",
+        f"{facts['images']['test']:,} test {name}, {shape} {facts['dtype']}, {what}",
         highlight=False,
         soft_wrap=True,
     )
-    of = "" if facts["mean_of"] == facts["images"]["train"] else f" (of {facts['mean_of']:,} training images)"
+    of = "" if facts["mean_of"] == facts["images"]["train"] else f" (of {facts['mean_of']:,} training {name})"
     mean, std = (", ".join(f"{value:.4g}" for value in facts[key]) for key in ("mean", "std"))
     if mean:
         console.print(
             f"mean per channel {mean}; standard deviation {std}{of}", highlight=False, soft_wrap=True
         )
     if facts["labels"]:
-        _print_classes(console, facts, counted)
+        _print_classes(facts, counted)
     for note in facts["notes"]:
         console.print(f"note: {escape(in_options(note))}", highlight=False, soft_wrap=True)
 
 
-def _print_classes(console: Any, facts: dict[str, Any], counted: str) -> None:
+def _print_classes(facts: dict[str, Any], counted: str) -> None:
     """How many images, or pixels of masks, there are of each class."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table("class", "name")
-    for half in ("training", "test"):
-        table.add_column(f"{half} {counted}", justify="right")
+    columns = [Column("class", right=False), Column("name", right=False)]
+    columns += [Column(f"{half} {counted}") for half in ("training", "test")]
+    shown: list[list[str]] = []
     rows = enumerate(zip(facts["classes"], facts["labels"]["train"], facts["labels"]["test"], strict=True))
     for empty, group in groupby(rows, lambda each: each[1][1:] == (0, 0)):
         together = list(group)
         if empty and len(together) > 2:  # in one row
-            table.add_row(f"{together[0][0]} to {together[-1][0]}", "", "none", "none")
+            shown.append([f"{together[0][0]} to {together[-1][0]}", "", "none", "none"])
             continue
         for label, (name, train, test) in together:
-            table.add_row(str(label), escape(name), f"{train:,}", f"{test:,}")
-    console.print(table)
+            shown.append([str(label), name, f"{train:,}", f"{test:,}"])
+    print_table(columns, shown)

@@ -110,21 +110,13 @@ def export_command(
 
     membound export lenet --init weights.safetensors --out net.safetensors
 
-    membound export lenet --init weights.safetensors --values p4 --data mnist --out net.safetensors
-
     membound export model.onnx --out net.safetensors
 
-    membound export net.safetensors --prefer speed --out fast.safetensors
-
-    membound export net.safetensors --onnx net.onnx
-
-    membound export net.safetensors --hub lenet-20k --data mnist
+    membound export net.safetensors --c firmware --data mnist
 
     membound export net.safetensors --cpp digits
 
-    membound export newer.safetensors --cpp-file digits-2.net
-
-    membound export net.safetensors --c firmware --data mnist
+    membound export net.safetensors --onnx net.onnx
     """
     targets = {
         ONNX: onnx,
@@ -148,7 +140,9 @@ def export_command(
     refuse_tflite(source)
     written = chosen.write(request)
     if written.note:
-        typer.echo(written.note, err=True)
+        from membound.report.advice import in_options
+
+        typer.echo(in_options(written.note), err=True)
     if as_json:
         options.print_json(written.facts)
         return

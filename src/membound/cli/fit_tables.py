@@ -10,7 +10,7 @@ import typer
 from membound.cli import options
 from membound.cli.tables import Column, print_table, say, terminal_width, times
 from membound.report.advice import say_note
-from membound.report.device import find_limit, is_micro, say_export, show_flash, show_ram
+from membound.report.device import find_limit, is_micro, say_export, show_flash, show_ram, show_time
 from membound.report.device_layers import find_device_layers, kept_of
 from membound.report.text import Score, find_score, show_count, show_milliseconds, weights_first
 from membound.report.verdict import make_lines
@@ -71,7 +71,7 @@ def on_device(final: Mapping[str, Any]) -> list[tuple[str, str]]:
     micro = final.get("micro")
     if micro is None:
         return []
-    from membound.micro.cost import say_caveats, say_flash, say_speed
+    from membound.micro.cost import say_estimates, say_excluded, say_flash, say_speed
 
     return [
         ("flash", say_flash(micro, find_limit(final), briefly=True)),
@@ -81,7 +81,8 @@ def on_device(final: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"{micro['stack_bytes']:,} of stack; the input is fed by rows",
         ),
         ("speed", say_speed(micro, briefly=True)),
-        ("caveats", say_caveats(micro)),
+        ("excluded", say_excluded(micro)),
+        ("times", say_estimates()),
     ]
 
 
@@ -152,11 +153,11 @@ def _file_sizes(net: dict[str, Any]) -> list[str]:
 
 
 def _device_columns() -> list[Column]:
-    return [Column("flash"), Column("RAM"), Column("file bytes", 2)]
+    return [Column("flash"), Column("RAM"), Column("time", 1), Column("file bytes", 2)]
 
 
 def _device_sizes(net: dict[str, Any]) -> list[str]:
-    return [show_flash(net), show_ram(net), show_count(net["file_bytes"])]
+    return [show_flash(net), show_ram(net), show_time(net), show_count(net["file_bytes"])]
 
 
 def _print_layers(final: dict[str, Any], titled: bool) -> None:

@@ -321,11 +321,22 @@ def _read_meaning(net: Any, output: Any) -> Meaning:
         facts["values"] = output.tolist()
     if count <= FEW:
         lines = [", ".join(f"{value:.4g}" for value in row) for row in output.tolist()]
-        head = f"values of outputs 0 to {count - 1} (of a classifier: scores, and the largest is the class)"
-        return Meaning(facts, lines, "value" if count == 1 else head)
+        return Meaning(facts, lines, _name_values(net, count))
     best = largest_values(output)
     lines = [", ".join(f"{each['output']}: {each['value']:.4g}" for each in row) for row in best]
     return Meaning(facts | {"largest": best}, lines, LARGEST)
+
+
+def _name_values(net: Any, count: int) -> str:
+    """The head of a few values; of a microcontroller's network it is known whether they are scores, as its C says."""
+    from membound.export.c_readme import says_class
+
+    if count == 1:
+        return "value"
+    plan = getattr(net, "plan", None)
+    if plan is not None and not says_class(plan, net.classes):
+        return ", ".join(f"output {number}" for number in range(count))
+    return f"values of outputs 0 to {count - 1} (of a classifier: scores, and the largest is the class)"
 
 
 def _with_integers(meant: Meaning, integers: Any) -> Meaning:

@@ -37,6 +37,14 @@ TRAIN: Sections = {
     ),
     "Where it runs": ("device", "run_dir", "checkpoint_seconds", "tensorboard", "shard"),
 }  # fmt: skip
+EXPORT: Sections = {
+    "A model file": ("out", *WEIGHTS, "values", "prefer", "shape"),
+    "For a microcontroller": ("c", "prefix", "clock", "compiled", "input_unit", "int8"),
+    "For an app": ("cpp", "cpp_file", "engine"),
+    "For other runtimes": ("onnx", "sparse", "web", "hub"),
+    "Data": ("data", "mean", "layout", "size"),
+    "Output": ("as_json",),
+}
 REST = "Other options"  # --help, and what no section names
 
 

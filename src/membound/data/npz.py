@@ -17,7 +17,7 @@ from membound.data.examples import (
     note_unseen,
 )
 from membound.data.finite import check_finite
-from membound.data.numbering import CLASSES_KEY, UNUSED, named_classes, note_unused
+from membound.data.numbering import CLASSES_KEY, UNUSED, named_classes, note_from_one, note_unused
 from membound.data.several import Inputs, SeveralSplit
 from membound.data.splits import Array, ArraySplit, Dataset, as_labels
 from membound.errors import DataError
@@ -92,6 +92,7 @@ def _of_classes(path: Path, train: Any, test: Any, names: Any, notes: tuple[str,
             f"{path}: y_train holds one class only ({train.labels[0]}): there must be two or more"
         )
     classes, confirm = _names(path, names, count)
+    notes += note_from_one(train.labels)
     if confirm:
         notes += note_unused([train.labels, test.labels])
     return Dataset(path.stem, train, test, classes, notes, confirm=confirm)

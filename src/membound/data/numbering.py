@@ -43,6 +43,19 @@ def note_unused(halves: Sequence[Array]) -> tuple[str, ...]:
     return (f"{UNUSED}{_listed(missing)}, and the largest label is {used.max()}: check the labels",)
 
 
+def note_from_one(labels: Array) -> tuple[str, ...]:
+    """A note on labels that seem to count from 1: the output of class 0 never wins.
+
+    >>> note_from_one(np.array([1, 4])), note_from_one(np.array([0, 1]))
+    (('labels begin at 1 and go to 4, so class 0 has no examples: subtract 1, if they count from 1',), ())
+    """
+    if not labels.size or labels.min() != 1 or labels.max() == 1:
+        return ()
+    return (
+        f"labels begin at 1 and go to {labels.max()}, so class 0 has no examples: subtract 1, if they count from 1",
+    )
+
+
 def refuse_gaps(halves: Sequence[Array], confirm: str, where: str = "") -> None:
     """Stop where labels have left out more than half of the numbers up to the largest; `confirm` says how to go on.
 

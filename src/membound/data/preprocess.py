@@ -184,7 +184,7 @@ class Preprocess:
                 f"images have shape {list(shape)}: they must be [n, C, H, W], as net.read(frame) gives"
             )
         if self.mean_image is not None and self.mean_image.shape != shape[1:]:
-            _refuse_last(shape, len(self.mean_image))
+            refuse_last(shape, len(self.mean_image))
             raise DataError(
                 f"images are {list(shape[1:])} but the mean image is {list(self.mean_image.shape)} (C, H, W): "
                 "resize them first, as net.read does"
@@ -198,9 +198,10 @@ class Preprocess:
                     f"features [n, C], and C {len(value)}, as {name} has"
                 )
             if len(value) != shape[1]:
-                _refuse_last(shape, len(value))
+                refuse_last(shape, len(value))
+                examples = "images" if self.takes == "uint8" else "examples"
                 raise DataError(
-                    f"images have {shape[1]} channels but {name} has {len(value)}: images of as many "
+                    f"{examples} have {shape[1]} channels but {name} has {len(value)}: {examples} of as many "
                     "channels as those of the training are needed"
                 )
         if self.crop is not None and self.crop > min(shape[2:]):
@@ -261,7 +262,7 @@ def _is_scaled(images: Array) -> bool:
     return bool(images.size) and float(images.min()) >= 0 and 0 < float(images.max()) <= 1
 
 
-def _refuse_last(shape: tuple[int, ...], channels: int) -> None:
+def refuse_last(shape: tuple[int, ...], channels: int) -> None:
     """Say so where the channels come last."""
     if shape[-1] == channels and shape[1] > max(channels, 4):  # more than any image has channels
         raise DataError(

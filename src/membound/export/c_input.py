@@ -8,8 +8,8 @@ from membound.micro.numbers import FixedInput, Steps
 WIDE, SHORT = 118, 70  # columns of a line, and of an array that stays behind its name
 
 
-def input_macros(known: Steps) -> str:
-    """How floats become bytes.
+def input_macros(known: Steps, fixed: FixedInput | None = None) -> str:
+    """How floats become bytes, and what integers count.
 
     >>> print(input_macros(Steps((1.0,), (124.0,))).splitlines()[2])
     #define NET_INPUT_SCALE 1.0f
@@ -19,13 +19,18 @@ def input_macros(known: Steps) -> str:
         c_float(numbers[0]) if alike else _array(map(c_float, numbers))
         for numbers in (known.steps, known.offsets)
     ]
+    unit = ""
+    if fixed is not None:
+        units = [c_float(each) for each in fixed.units]
+        counted = units[0] if len(units) == 1 else _array(units)
+        unit = f"#define NET_INPUT_UNIT {counted} /* what an integer counts that net_input_fixed() takes */\n"
     return f"""\
 /* net_input() turns a number{" that is prepared" if known.prepared else ""} into a byte: number / scale + offset, \
 rounded, limited to 0 to 255.
  * {"All channels share scale and offset." if alike else "Each channel has its own scale and offset."} */
 #define NET_INPUT_SCALE {shown[0]}
 #define NET_INPUT_OFFSET {shown[1]}
-"""
+{unit}"""
 
 
 def input_functions(known: Steps, fixed: FixedInput | None) -> str:

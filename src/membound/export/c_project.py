@@ -158,7 +158,33 @@ def write_project(
         f"{prefix}.h",
         renamed(FIRST_LINE, prefix),
         may_be_edited,
+        _options_of(level, units),
     )
+
+
+def _options_of(level: str, units: Sequence[float] | None) -> dict[str, str]:
+    """What decides which functions and code there are: a later export without it leaves something out."""
+    found = {"compiled": level[1:]}
+    return found if units is None else found | {"input_unit": ",".join(f"{unit:.9g}" for unit in units)}
+
+
+def say_left_out(
+    folder: Path, plan: MicroPlan, prefix: str, level: str, units: Sequence[float] | None
+) -> list[str]:
+    """What the last export into this folder was asked for, and this one leaves out; in the words of Python."""
+    before, now = folders.read_options(folder), _options_of(level, units)
+    said = []
+    if level == SMALL and before.get("compiled", now["compiled"]) != now["compiled"]:
+        said.append(
+            f'the export before had compiled="{before["compiled"]}", and this one is for {level}: give it again to '
+            "keep it"
+        )
+    if units is None and not plan.net.takes_pixels and "input_unit" in before:
+        said.append(
+            f"the export before had input_unit={before['input_unit']}: {prefix}_input_fixed is gone; give it again to "
+            "keep it"
+        )
+    return said
 
 
 def header_of(folder: Path, prefix: str = "net") -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from membound.export.c_input import c_float, input_functions, input_macros
-from membound.export.c_readme import example_of
+from membound.export.c_readme import example_of, says_class
 from membound.micro.code import CONFIG
 from membound.micro.identity import identify
 from membound.micro.numbers import FixedInput, steps_of
@@ -28,7 +28,7 @@ def header_text(
     plan: MicroPlan,
     preprocess: Mapping[str, Any] | None = None,
     fixed: FixedInput | None = None,
-    classes: Sequence[str] | None = None,
+    classes: list[str] | None = None,
 ) -> str:
     """net.h: sizes, scales, and the functions; `preprocess` is how numbers are prepared, as a file says it.
 
@@ -44,7 +44,7 @@ def header_text(
     macros, functions = "", ""
     if not net.takes_pixels:
         known = steps_of(plan, preprocess)
-        macros, functions = input_macros(known), input_functions(known, fixed)
+        macros, functions = input_macros(known, fixed), input_functions(known, fixed)
     return f"""{FIRST_LINE}
 /* For every input: net_start, then net_feed_row until it returns 1, then net_best or net_output. README.md has the
  * loop. */
@@ -63,6 +63,8 @@ extern "C" {{
 #define NET_WIDTH {width}
 {macros}\
 #define NET_OUTPUTS {outputs[0] * outputs[1] * outputs[2]}
+#define NET_CLASSES {outputs[0] if says_class(plan, classes) else 0} /* 0: outputs are numbers, and net_best says \
+nothing of them */
 #define NET_OUTPUT_SCALE {c_float(last.scale)} /* output q stands for NET_OUTPUT_SCALE * (q - NET_OUTPUT_ZERO) */
 #define NET_OUTPUT_ZERO ({last.zero})
 #define NET_ARENA_BYTES {arena}

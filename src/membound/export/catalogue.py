@@ -85,14 +85,15 @@ def _write_c(request: Request) -> Written:
     assert folder is not None
     has_units = request.input_unit is not None
     header = header_of(folder, prefix)
-    found, kept = write_c(
+    found, kept, left_out = write_c(
         folder, request.source, request.data, request.layout, request.size, prefix, way, request.input_unit
     )
     names = f"{prefix}.c, {prefix}.h, the runtime, {prefix}_test.c, main.c, CMakeLists.txt, README.md"
     lines = [f"folder    {folder}: {names}", *_say_kept(kept), *lines_of(found, way, prefix, has_units)]
     if "main.c" in kept and (other := say_other_input(header, found.net.plan, prefix, has_units)):
         lines.insert(2, f"          {other}")
-    return Written({"out": str(folder), "kept": kept, **facts_of(found, way, has_units)}, lines)
+    note = "\n".join(f"note: {each}" for each in left_out) or None
+    return Written({"out": str(folder), "kept": kept, **facts_of(found, way, has_units)}, lines, note)
 
 
 def _say_kept(kept: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ import secrets
 import shutil
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from membound.errors import ModelError
 from membound.export.hub_folder import check_folder
@@ -14,6 +15,7 @@ from membound.store.whole import digest_file, write_whole
 
 WROTE = "/* A network that membound wrote:"  # how the headers of all exports begin
 MANIFEST = ".membound.json"  # what was written, so that the next export knows what was edited since
+OPTIONS = "options"  # in it, beside the digests of files: how the export was asked for
 
 
 def check_target(folder: Path, header: str, line: str) -> None:
@@ -33,9 +35,16 @@ def check_target(folder: Path, header: str, line: str) -> None:
 
 
 def write_files(
-    folder: Path, files: Mapping[str, Iterable[bytes]], header: str, line: str, may_be_edited: Collection[str]
+    folder: Path,
+    files: Mapping[str, Iterable[bytes]],
+    header: str,
+    line: str,
+    may_be_edited: Collection[str],
+    options: Mapping[str, str] | None = None,
 ) -> list[str]:
     """The folder; over an earlier export its own files alone. Gives the names of those that were edited, and stay.
+
+    `options` are noted for the next export, which `read_options` tells of them.
 
     All files are written aside first, so that what fails leaves a folder as it was.
     """
@@ -47,7 +56,8 @@ def write_files(
             (aside / name).parent.mkdir(exist_ok=True)
             write_whole(aside / name, parts, folder / name)
         digests = {name: digest_file(aside / name) for name in files}
-        write_whole(aside / MANIFEST, [json.dumps(digests, indent=1).encode() + b"\n"], folder)
+        noted = {**digests, **({OPTIONS: dict(options)} if options else {})}
+        write_whole(aside / MANIFEST, [json.dumps(noted, indent=1).encode() + b"\n"], folder)
         if not _is_ours(folder, header, line):
             aside.rename(folder)
             return []
@@ -56,6 +66,14 @@ def write_files(
         raise ModelError(f"{folder}: cannot be written: {error.strerror or error}") from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def read_options(folder: Path) -> dict[str, str]:
+    """How the last export into this folder was asked for; empty where there was none."""
+    found = _read_json(folder / MANIFEST).get(OPTIONS)
+    if not isinstance(found, dict):
+        return {}
+    return {name: value for name, value in found.items() if isinstance(value, str)}
 
 
 def _replace(
@@ -102,14 +120,16 @@ def _first_line(path: Path) -> str:
 
 def _read_manifest(folder: Path) -> dict[str, str]:
     """What an export noted of its files, by plain names within the folder."""
-    try:
-        found = json.loads((folder / MANIFEST).read_bytes())
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(found, dict):
-        return {}
     return {
         name: digest
-        for name, digest in found.items()
+        for name, digest in _read_json(folder / MANIFEST).items()
         if isinstance(digest, str) and not Path(name).is_absolute() and ".." not in Path(name).parts
     }
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -18,7 +18,9 @@ MODEL, CARD = "model.safetensors", "README.md"
 
 def check_folder(folder: Path) -> None:
     """Refuse to write over anything, before there is anything to write."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and not folder.is_dir():
+        raise ModelError(f"{folder} is a file: give a folder, new or empty")
+    if folder.exists() and any(folder.iterdir()):
         raise ModelError(f"{folder} exists and is not an empty folder: choose another name, or remove it")
     if not folder.absolute().parent.is_dir():
         raise ModelError(f"{folder}: {say_no_folder(folder.parent)}")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from membound.data import Dataset
 from membound.data.pictures import Size
 from membound.errors import MemboundError, ModelError, check_path_like
-from membound.export.c_project import check_micro_prefix, check_target, write_project
+from membound.export.c_project import check_micro_prefix, check_target, say_left_out, write_project
 from membound.export.cpp_source import renamed
 from membound.export.hub_folder import check_folder
 from membound.micro.cost import say_flash, say_speed
@@ -123,6 +123,8 @@ def export_c(
         if (few := say_few(inputs)) is not None:
             warnings.warn(few, stacklevel=3)  # of the caller of export_c, which checks its keywords first
     made = MicroNet(model, activations=scales, maps=maps, compiled=way.level)
+    for note in say_left_out(Path(folder), made.plan, prefix, way.level, units):
+        warnings.warn(note, stacklevel=3)
     write_project(folder, made, prefix, way.hz, way.level, units)
     return made
 
@@ -200,13 +202,17 @@ def write_c(
     prefix: str = "net",
     way: Way = Way(),
     input_unit: str | None = None,
-) -> tuple[Calibrated, list[str]]:
-    """The folder with C, refused before the work if it holds anything else; and files that were edited, and stay."""
+) -> tuple[Calibrated, list[str], list[str]]:
+    """The folder with C, refused before the work if it holds anything else.
+
+    Gives the files that were edited, and stay; and what the export before had and this one has not.
+    """
     units = None if input_unit is None else read_units(input_unit)
     check_micro_prefix(prefix)
     check_target(folder, prefix)
     found = calibrate(source, data, layout, size, level=way.level)
-    return found, write_project(folder, found.net, prefix, way.hz, way.level, units)
+    left_out = say_left_out(folder, found.net.plan, prefix, way.level, units)
+    return found, write_project(folder, found.net, prefix, way.hz, way.level, units), left_out
 
 
 def write_web(

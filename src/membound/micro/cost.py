@@ -114,7 +114,7 @@ def longest_call(plan: Planned, level: str = "-Os") -> Estimate:
 def say_flash(facts: Mapping[str, Any], limit: float | None = None, briefly: bool = False) -> str:
     """What flash holds, of what `describe_plan` gives, and how much it is if exported for the other level.
 
-    `briefly` leaves out what `say_caveats` says.
+    `briefly` leaves out what `say_excluded` says.
 
     >>> facts = {"flash_bytes": 5643, "constant_bytes": 2821, "weight_bytes": 2100, "code_bytes": 2822}
     >>> facts |= {"code_from": "recorded sizes", "compiled_with": "-Os", "at_O2": {"flash_bytes": 8461}}
@@ -142,30 +142,37 @@ def _other(level: str) -> str:
     return next(each for each in LEVELS if each != level)
 
 
-def say_caveats(facts: Mapping[str, Any]) -> str:
-    """What flash leaves out, and how far times may be off.
+def say_excluded(facts: Mapping[str, Any]) -> str:
+    """What flash leaves out.
 
-    >>> print(say_caveats({}))
-    startup code and memcpy/memset (about 470 bytes) are not in flash; times are estimated (measured networks were \
-within 7.6 % at -Os and 22.2 % at -O2)
+    >>> say_excluded({})
+    'startup code and memcpy/memset (about 470 bytes) are not in flash'
     """
     said = f"startup code and memcpy/memset (about {LIBRARY_BYTES} bytes) are not in flash"
-    if (floats := facts.get("flash_not_included")) is not None:
-        said += f"; {floats}"
-    return f"{said}; times are estimated ({say_off(*LEVELS)})"
+    floats = facts.get("flash_not_included")
+    return said if floats is None else f"{said}; {floats}"
+
+
+def say_estimates() -> str:
+    """How far times may be off.
+
+    >>> print(say_estimates())
+    estimates: on an emulated Cortex-M4, they were off by at most 7.6 % at -Os and 22.2 % at -O2, without wait states
+    """
+    return f"estimates: {say_off(*LEVELS)}, without wait states"
 
 
 def say_speed(facts: Mapping[str, Any], briefly: bool = False) -> str:
-    """How fast it is, of what `describe_plan` gives; `briefly` leaves out what `say_caveats` says.
+    """How fast it is, of what `describe_plan` gives; `briefly` leaves out what `say_estimates` says.
 
     >>> fast = {"instructions": 1_893_000, "cycles": 2_600_000, "ms": 32.5}
     >>> small = {"instructions": 3_077_000, "cycles": 4_520_000, "ms": 56.5}
     >>> print(say_speed({"clock_hz": 80e6, "compiled_with": "-Os", **small, "at_O2": fast}))
     about 3.08 million instructions an example: 56 ms on a Cortex-M4 at 80 MHz, 32 ms if exported for -O2 \
-(estimated; measured networks were within 7.6 % at -Os and 22.2 % at -O2)
+(estimates: on an emulated Cortex-M4, they were off by at most 7.6 % at -Os and 22.2 % at -O2, without wait states)
     >>> print(say_speed({"clock_hz": 80e6, "compiled_with": "-O2", **fast, "at_Os": small}))
     about 1.89 million instructions an example at -O2: 32 ms on a Cortex-M4 at 80 MHz, 56 ms if exported for -Os \
-(estimated; measured networks were within 7.6 % at -Os and 22.2 % at -O2)
+(estimates: on an emulated Cortex-M4, they were off by at most 7.6 % at -Os and 22.2 % at -O2, without wait states)
     >>> small["longest_call_ms"] = 8.2
     >>> say_speed({"clock_hz": 80e6, "compiled_with": "-Os", **small, "at_O2": fast}).partition("); ")[2]
     'longest call: about 8.2 ms'
@@ -176,7 +183,7 @@ def say_speed(facts: Mapping[str, Any], briefly: bool = False) -> str:
         f"about {count:.3g} million instructions an example{'' if level == LEVELS[0] else f' at {level}'}: "
         f"{show_ms(facts['ms'])} on a Cortex-M4 at {show_clock(facts['clock_hz'])}, "
         f"{show_ms(facts[f'at_{other[1:]}']['ms'])} if exported for {other}"
-        + ("" if briefly else f" (estimated; {say_off(*LEVELS)})")
+        + ("" if briefly else f" ({say_estimates()})")
         + (f"; longest call: about {show_ms(facts['longest_call_ms'])}" if "longest_call_ms" in facts else "")
     )
 

@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from membound.report.device import say_more_room
+from membound.report.device import say_binding, say_more_room
 from membound.report.eight_bits import TAKEN, uncertainty
 from membound.report.guessing import BEYOND_CHANCE, is_guessing, points_far_below, predicts_numbers
+from membound.report.paired import BETTER, WITHIN, WORSE
+from membound.report.spread import compare
 from membound.report.text import find_number, find_part, find_rows, name_of_example, show_count
 
 Facts = Mapping[str, Any]
@@ -17,6 +19,8 @@ KEYWORDS = {
     "give layout ": "give --layout ",
     'compiled="O2"': "--compiled O2",
     'compiled="Os"': "--compiled Os",
+    "(lr=0.005)": "(--lr 0.005)",
+    "had input_unit=": "had --input-unit ",
 }
 FALLING = 0.9  # of the loss a quarter before the end
 
@@ -53,10 +57,11 @@ def say_advice(result: Facts) -> list[str]:
         return [far]
     short = [final for final in finals if _is_short(final) and _still_falls(final)]
     if not short:
-        return _say_below(finals, result)
+        return [*_say_few_steps(finals, result), *_say_binding(finals, result)]
     steps, usual = map(show_count, _steps(short[0]))
     return [
-        f"The loss was still falling after {steps} steps, and {usual} are usual. {_longer(short[0], result)}"
+        f"The loss was still falling after {steps} steps, and {usual} are usual. {_longer(short[0], result)}",
+        *_say_binding(finals, result),
     ]
 
 
@@ -110,29 +115,67 @@ def is_command(command: object) -> bool:
     return str(command or "").startswith("membound fit")
 
 
-def _say_below(finals: list[Facts], result: Facts) -> list[str]:
-    """Said where a training shorter than usual leaves a network below dense by more than chance."""
-    dense = find_number(find_part(result, "dense"), "accuracy")
-    below = []
-    for final in finals:
-        ours, chance = find_number(final, "accuracy"), uncertainty(final)
-        if dense is None or ours is None or chance is None or dense - ours <= BEYOND_CHANCE * chance:
-            continue
-        if _is_short(final, HALF):
-            below.append(final)
-    if not below:
+def _say_few_steps(finals: list[Facts], result: Facts) -> list[str]:
+    """Said where a training shorter than usual leaves a network below dense, or far shorter where dense says nothing.
+
+    >>> final = {"training": {"steps": 100, "usual_steps": 5000}, "accuracy": 0.239}
+    >>> _say_few_steps([final], {})
+    ['It was trained for 100 steps, and 5,000 are usual. Train longer: steps=5000.']
+    >>> _say_few_steps([final], {"dense": {"accuracy": 0.2}})
+    []
+    """
+    dense = find_part(result, "dense")
+    below = [final for final in finals if _is_short(final, HALF) and _is_below(final, dense)]
+    chosen = below or [final for final in finals if _is_short(final) and not _keeps_up(final, dense)]
+    if not chosen:
         return []
-    alike = [final for final in below if _steps(final) == _steps(below[0])]
-    steps, usual = map(show_count, _steps(below[0]))
+    alike = [final for final in chosen if _steps(final) == _steps(chosen[0])]
+    steps, usual = map(show_count, _steps(chosen[0]))
     many = len(alike) > 1
     who = " and ".join(str(final.get("name")) for final in alike) if len(finals) > 1 else "It"
     if len(alike) == len(finals) and len(alike) > 2:
         who = f"All {len(finals)} networks"
-    said = (
-        f"{who} {'were' if many else 'was'} trained for {steps} steps, and {usual} are usual: that may be why "
-        f"{'they are' if many else 'it is'} below dense."
-    )
-    return [f"{said} {_longer(below[0], result)}"]
+    why = f": that may be why {'they are' if many else 'it is'} below dense" if below else ""
+    said = f"{who} {'were' if many else 'was'} trained for {steps} steps, and {usual} are usual{why}."
+    return [f"{said} {_longer(chosen[0], result)}"]
+
+
+def _is_below(final: Facts, dense: Facts) -> bool:
+    """Whether it is worse than dense: by the verdict, or else by more than chance."""
+    found = compare(final, dense)
+    if found is None:
+        return False
+    if found.verdict is not None:
+        return found.verdict == WORSE
+    chance = uncertainty(final)
+    return chance is not None and -found.difference > BEYOND_CHANCE * chance
+
+
+def _keeps_up(final: Facts, dense: Facts) -> bool:
+    """Whether nothing shows it to be less than it could be: it has no errors, or is about as good as dense."""
+    found = compare(final, dense)
+    if find_number(final, "errors") == 0:
+        return True
+    if found is None:
+        return False
+    return found.difference >= 0 if found.verdict is None else found.verdict in (BETTER, WITHIN)
+
+
+def _say_binding(finals: list[Facts], result: Facts) -> list[str]:
+    """Which bound of a microcontroller leaves a network below dense.
+
+    >>> micro = {"flash_bytes": 7950, "compiled_with": "-O2"}
+    >>> final = {"accuracy": 90.0, "errors": 100, "images": 1000, "limit": 8000, "micro": micro}
+    >>> print(*_say_binding([final], {"dense": {"accuracy": 93.0}, "command": "membound fit"}))
+    Flash binds (7,950 of 8,000 bytes): allow more (--budget), or compile for size (--compiled Os).
+    """
+    said = []
+    for final in finals:
+        if find_part(final, "micro") and _is_below(final, find_part(result, "dense")):
+            name = f"{final.get('name')}: " if len(finals) > 1 else ""
+            if binds := say_binding(final, is_command(result.get("command"))):
+                said.append(f"{name}{binds}." if name else f"{binds[:1].upper()}{binds[1:]}.")
+    return said
 
 
 def _say_far(finals: list[Facts], result: Facts) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from membound.report.text import find_number, find_part, find_rows, find_text, show_count
-from membound.units import CLOCK, LEVELS, say_free, say_tables, show_clock
+from membound.units import CLOCK, LEVELS, say_free, say_tables, show_clock, show_ms
 
 Facts = Mapping[str, Any]
 NEARLY = 0.95  # of a bound: it binds
@@ -121,8 +121,24 @@ def say_more_room(final: Facts, with_options: bool) -> str:
     the bound on time binds (2.99 of 3 ms): allow more (--latency), or compile for speed (--compiled O2)
     >>> print(say_more_room({"micro": micro | {"compiled_with": "-O2"}, "limit": 3900}, False))
     flash binds (3,852 of 3,900 bytes): allow more (budget), or compile for size (compiled="Os")
+    >>> slow = micro | {"at_O2": {"flash_bytes": 6308, "ms": 2.1}}
+    >>> print(say_more_room({"micro": slow, "limit": 5000, "latency_bound": {"bound_ms": 3.0}}, True))
+    the bound on time binds (2.99 of 3 ms): allow more (--latency), or compile for speed (--compiled O2), which takes \
+6,308 bytes of flash
     >>> say_more_room({"micro": micro, "limit": 8000}, True)
     'flash and time are not the limit: try a wider network (--widths 1,1.5,2, if its function takes a width)'
+    """
+    wider = "--widths 1,1.5,2" if with_options else "widths=[1, 1.5, 2]"
+    return say_binding(final, with_options) or (
+        f"flash and time are not the limit: try a wider network ({wider}, if its function takes a width)"
+    )
+
+
+def say_binding(final: Facts, with_options: bool) -> str | None:
+    """The same where one binds.
+
+    >>> say_binding({"micro": {"flash_bytes": 3852}, "limit": 8000}, True) is None
+    True
     """
     dashes = "--" if with_options else ""
     small = find_level(final) == LEVELS[0]
@@ -131,7 +147,11 @@ def say_more_room(final: Facts, with_options: bool) -> str:
         faster = "--compiled O2" if with_options else 'compiled="O2"'
         beside = find_other(final)
         helps = small and (beside is None or beside[2] < taken)
-        other = f", or compile for speed ({faster})" if helps else ", or take a faster clock"
+        room = find_limit(final)
+        beyond = ""
+        if beside is not None and room is not None and beside[1] > room:
+            beyond = f", which takes {show_count(beside[1])} bytes of flash"
+        other = f", or compile for speed ({faster}){beyond}" if helps else ", or take a faster clock"
         return f"the bound on time binds ({taken:.3g} of {allowed:g} ms): allow more ({dashes}latency){other}"
     flash, limit = find_flash(final), find_limit(final)
     if flash is not None and limit is not None and flash >= NEARLY * limit:
@@ -139,8 +159,7 @@ def say_more_room(final: Facts, with_options: bool) -> str:
         other = "" if small else f", or compile for size ({less})"
         said = f"flash binds ({show_count(flash)} of {show_count(limit)} bytes): allow more ({dashes}budget){other}"
         return said + _say_tables(final)
-    wider = "--widths 1,1.5,2" if with_options else "widths=[1, 1.5, 2]"
-    return f"flash and time are not the limit: try a wider network ({wider}, if its function takes a width)"
+    return None
 
 
 def _say_tables(final: Facts) -> str:
@@ -157,6 +176,20 @@ def _say_tables(final: Facts) -> str:
         f", or take other activations: {show_count(find_number(micro, 'table_bytes'))} bytes are "
         f"{say_tables(tables)}, and {say_free(tables)}"
     )
+
+
+def show_time(net: Facts) -> str:
+    """The estimated time of one example, of what is allowed.
+
+    >>> show_time({"micro": {"ms": 39.94}, "latency_bound": {"bound_ms": 40.0}}), show_time({"micro": {"ms": 68.2}})
+    ('39.9 of 40 ms', '68 ms')
+    >>> show_time({})
+    '–'
+    """
+    ms, allowed = find_time(net), find_number(find_part(net, "latency_bound"), "bound_ms")
+    if ms is None:
+        return show_count(None)
+    return show_ms(ms) if allowed is None else f"{ms:.3g} of {allowed:g} ms"
 
 
 def show_ram(net: Facts) -> str:

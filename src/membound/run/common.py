@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.data import Preprocess
+from membound.data.preprocess import refuse_last
 from membound.errors import DataError, ModelError
 from membound.run.ports import CHAIN
 from membound.store.formats import decode
@@ -64,9 +65,14 @@ class NetPreprocess(Preprocess):
     shape: tuple[int, ...] = ()
 
     def _check(self, shape: tuple[int, ...]) -> None:
+        taken = f"[n, {', '.join(map(str, self.shape))}]"
         if (axis := self._missing_axis(shape)) is not None:
+            raise DataError(f"the input has the shape {list(shape)}, and this network takes {taken}: {axis}")
+        if len(shape) == len(self.shape) + 1 and shape[1] != self.shape[0]:
+            refuse_last(shape, self.shape[0])
             raise DataError(
-                f"images have shape {list(shape)}: [n, {', '.join(map(str, self.shape))}] is needed, such as {axis}"
+                f"the input has {shape[1]} channel{'' if shape[1] == 1 else 's'}, and this network takes "
+                f"{self.shape[0]}: give {taken}"
             )
         if self.crop is not None or len(shape) == len(self.shape) + 1:
             super()._check(shape)
@@ -75,8 +81,7 @@ class NetPreprocess(Preprocess):
             pictures = len(self.shape) == 3 and self.takes == "uint8"
             frame = f", or of a picture net.read(frame), as in {CHAIN}" if pictures else ""
             raise DataError(
-                f"images have shape {list(shape)}: this network takes [n, {', '.join(map(str, self.shape))}]: give "
-                f"that{frame}"
+                f"the input has the shape {list(shape)}: this network takes {taken}: give that{frame}"
             )
 
     def _missing_axis(self, shape: tuple[int, ...]) -> str | None:
@@ -84,12 +89,12 @@ class NetPreprocess(Preprocess):
         if self.crop is not None:
             return None
         if shape == self.shape:
-            return "images[None]"
+            return "add an axis in front, x[None]"
         if len(self.shape) == 3 and self.shape[0] == 1:
             if shape == self.shape[1:]:
-                return "images[None, None]"
+                return "add two axes in front, x[None, None]"
             if len(shape) == 3 and shape[1:] == self.shape[1:]:
-                return "images[:, None]"
+                return "add the axis of the one channel, x[:, None]"
         return None
 
 

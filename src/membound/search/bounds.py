@@ -70,7 +70,7 @@ class Bound:
     latency: Annotated[
         str | float | None,
         Option(
-            "Longest time of one image, such as 5ms, alone or with a budget: measured here (for the target micro: "
+            "Longest time of one input, such as 5ms, alone or with a budget: measured here (for the target micro: "
             "estimated).",
             "TIME",
         ),

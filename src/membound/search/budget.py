@@ -222,7 +222,10 @@ def describe_device(
     >>> describe_device(micro, 8000, Target(cycles=4_000_000))[1]
     'time is the bound here, not flash: compiled with -O2 this network would take 28 ms in 6,700 of 8,000 bytes of \
 flash, which leaves time for more weights (compiled="O2")'
-    >>> len(describe_device(micro, 6000, Target(cycles=4_000_000)))
+    >>> describe_device(micro, 6000, Target(cycles=4_000_000))[1]
+    'time is the bound here, not flash: compiled with -O2 this network would take 28 ms in 6,700 bytes of flash, which \
+leaves time for more weights (compiled="O2", with a budget of 6.8KB or more)'
+    >>> len(describe_device(micro, 5100, Target(cycles=4_000_000)))  # flash binds as well
     1
     """
     if target.cycles is None:
@@ -245,19 +248,27 @@ flash, which leaves time for more weights (compiled="O2")'
         and not time_alone
         and target.level == LEVELS[0]
         and micro["ms"] >= NEARLY * allowed
-        and faster["flash_bytes"] <= limit
+        and (faster["flash_bytes"] <= limit or micro["flash_bytes"] < NEARLY * limit)
     ):
-        said.append(
-            f"time is the bound here, not flash: compiled with -O2 this network would take {show_ms(faster['ms'])} in "
-            f"{faster['flash_bytes']:,} of {limit:,} bytes of flash, which leaves time for more weights "
-            '(compiled="O2")'
-        )
+        said.append(_describe_faster(faster, limit))
     if time_alone and faster and target.level == LEVELS[0]:
         said.append(
             f"compiled with -O2 this network would take {show_ms(faster['ms'])} in {faster['flash_bytes']:,} bytes of "
             'flash, which leaves time for more weights (compiled="O2")'
         )
     return said if time_alone else [*said, *_describe_smaller(micro, limit, target)]
+
+
+def _describe_faster(faster: Mapping[str, Any], limit: int) -> str:
+    """What -O2 would give where time alone binds, and the budget for it where the present one is too small."""
+    flash = faster["flash_bytes"]
+    within, budget = f" of {limit:,}", ""
+    if flash > limit:
+        within, budget = "", f", with a budget of {(flash // 100 + 1) / 10:g}KB or more"
+    return (
+        f"time is the bound here, not flash: compiled with -O2 this network would take {show_ms(faster['ms'])} in "
+        f'{flash:,}{within} bytes of flash, which leaves time for more weights (compiled="O2"{budget})'
+    )
 
 
 def _describe_smaller(micro: Mapping[str, Any], limit: int, target: Target) -> list[str]:

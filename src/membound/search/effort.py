@@ -100,9 +100,9 @@ def describe_work(problem: Problem, bound: Bound, choices: Choices) -> str:
     """How much there is to do, for who waits: examples and their size, networks and their steps."""
     recipe, data = problem.training.recipe, problem.data
     size = " x ".join(map(str, data.train.shape))
-    if data.train.labels.dtype.kind == "f" and choices.loss is None:
-        size += ", numbers to predict"
     test = "" if data.test is None else f" and {len(data.test):,} to test"
+    if data.train.labels.dtype.kind == "f" and choices.loss is None:
+        test += ", to predict numbers"
     twice = ""
     if data.test is None and data.given is None and data.validation is not None:
         held = len(data.validation)

@@ -46,6 +46,7 @@ from membound.search.request import TEACHERS, Choices, Examples, Keywords, split
 from membound.search.seeds import describe_call, fit_seeds
 from membound.search.setup import make_problem
 from membound.search.stages import Stages
+from membound.search.targets import note_numbering, note_targets
 from membound.search.wider import WIDER, widened
 from membound.search.widths import SHARE, check_width, of_width
 from membound.search.within import check_searchable
@@ -201,10 +202,11 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
             *_note_floats(problem),
             *note_constant(problem),
             *note_scales(problem),
+            *note_targets(problem),
         ]
         for note in reading:
             watch.note(note)
-        tried = [*reading, *describe_training(problem, choices)]
+        tried = [*reading, *note_numbering(problem), *describe_training(problem, choices)]
         watch.note(describe_work(problem, bound, choices))
         together = place.workers is not None or trains_together(problem.make(choices.seed), device)
         at_once = 7 if together and world.size == 1 else 1

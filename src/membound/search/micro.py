@@ -130,7 +130,7 @@ def check_ram(measure: MicroBytes, allowed: int) -> None:
     if needed > allowed:
         raise MemboundError(
             f"{allowed:,} bytes of RAM cannot be met: this network takes {needed:,} ({STACK_BYTES} of them "
-            f"stack), however few weights it has; allow that much, or change the network: {_say_largest(plan)}"
+            f"stack), however few weights it keeps: allow at least that, or change the network: {_say_largest(plan)}"
             f"{say_examples(measure)}",
             about=("ram", *about_reading(measure)),
         )

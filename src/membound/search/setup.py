@@ -17,7 +17,7 @@ from membound.capture.capture import Tracer
 from membound.data import ArraySplit, Dataset, Preprocess, Split
 from membound.data.augment import choose
 from membound.data.examples import IGNORED, NUMBERS_OF, REGRESSION, is_one_hot
-from membound.data.numbering import check_numbering, note_unused
+from membound.data.numbering import check_numbering, note_from_one, note_unused
 from membound.data.preprocess import check_pixels
 from membound.data.several import inputs_of
 from membound.errors import DataError, MemboundError, RuleError, a_kind, shown
@@ -173,10 +173,8 @@ def _warn_of_labels(data: Data, task: Task, warn: Callable[[str], None]) -> None
             [split.labels for split in (data.train, data.given, data.test) if split is not None]
         ):
             warn(note)
-    if labels.min() == 1 and labels.max() > 1:
-        warn(
-            f"labels begin at 1 and go to {labels.max()}, so class 0 has no examples: subtract 1, if they count from 1"
-        )
+    for note in note_from_one(labels):
+        warn(note)
     for split, on in ((data.test, "test"), (data.given, "validation")):
         if split is None or split.labels.ndim != 1 or split.labels.dtype.kind not in "iu":
             continue

@@ -6,6 +6,9 @@ the end, WORSE times the larger of the two has learned nothing: its outputs have
 accuse networks that are well: one that starts from trained weights may lose much of a tiny loss to a tight bound, and
 one that starts with a huge loss may not have come down far enough yet. Class numbers make a loss one in nats or the
 like, so that there the reference is at least 1.
+
+On the way, a loss may rise and come down again, so that only one beyond recovery ends a training before its time: LOST
+times as much again, as the mean of the steps since the last evaluation.
 """
 
 import math
@@ -23,6 +26,7 @@ from membound.train.task import Task, map_tensors
 
 EXAMPLES = 64
 WORSE = 1000.0
+LOST = 1e6
 
 
 def highest_loss(model: nn.Module, feeder: Feeder, task: Task) -> float:

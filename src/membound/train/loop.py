@@ -16,7 +16,7 @@ from membound.data import Preprocess, Split
 from membound.data.augment import NONE, Augment
 from membound.errors import Diverged, MemboundError, ModelError, TrainingError
 from membound.train import checkpoint as files
-from membound.train.divergence import WORSE, loss_of_some, not_finite
+from membound.train.divergence import LOST, WORSE, loss_of_some, not_finite
 from membound.train.ending import StaleStatistics
 from membound.train.evaluation import Score, evaluate
 from membound.train.parallel import World, choose_device, join, lost_another
@@ -140,8 +140,14 @@ def _named_failure(run: Run, what: str) -> Iterator[None]:
 
 
 def _check_loss(run: Run) -> None:
-    if not math.isfinite(run.world.sum(float(run.running))[0]):
+    """Where the loss is read anyway: no step waits for the device because of this."""
+    loss = run.world.sum(float(run.running))[0] / (run.step - _evaluated(run))
+    if not math.isfinite(loss):
         raise _diverged(run, f"the loss is not finite at step {run.step}")
+    if loss > LOST * run.highest_loss:
+        raise _diverged(
+            run, f"the loss is {loss:.3g} at step {run.step}, over {LOST * WORSE:g} times that at the start"
+        )
 
 
 def _finish(run: Run) -> None:
@@ -172,8 +178,7 @@ def _diverged(run: Run, found: str) -> Diverged:
 
 
 def _evaluate(run: Run) -> None:
-    since = run.step - (run.history[-1]["iteration"] if run.history else 0)
-    loss = run.world.sum(float(run.running))[0] / since
+    loss = run.world.sum(float(run.running))[0] / (run.step - _evaluated(run))
     run.running.zero_()
     entry: dict[str, Any] = {"iteration": run.step, "loss": loss, "seconds": round(run.seconds, 2)}
     score = None
@@ -196,6 +201,11 @@ def _evaluate(run: Run) -> None:
     _tell(run, score, loss)
 
 
+def _evaluated(run: Run) -> int:
+    """The step of the last evaluation, from which on losses are summed."""
+    return run.history[-1]["iteration"] if run.history else 0
+
+
 def _score(run: Run) -> Score:
     """Of the network as it would be deployed now: at the present bound."""
     judge = run.judge if run.finished else run.watch
@@ -211,7 +221,7 @@ def _score(run: Run) -> Score:
 def _tell(run: Run, score: Score | None = None, loss: float | None = None) -> None:
     if run.show is not None and run.world.leads:
         if loss is None:
-            done = run.step - (run.history[-1]["iteration"] if run.history else 0)
+            done = run.step - _evaluated(run)
             loss = float(run.running) / done if done else math.nan
         run.show(Progress(run.step, run.recipe.steps, loss, score, run.teaching is not None))
 
