@@ -4,7 +4,7 @@ import re
 
 from membound.report.page import make_page
 from membound.report.text import Score
-from membound.report.verdict import make_lines
+from membound.report.verdict import make_legend, make_lines
 
 CLASSES = {"cat": (200, 30), "dog": (200, 10), "cow": (200, 4)}
 
@@ -74,8 +74,9 @@ def test_segmentation_says_both_means_and_the_error_of_its_own():
         "mean IoU 0.600 ± 0.041: within the spread of dense (\N{MINUS SIGN}0.025 ± 0.080).",
         "The mean IoU above is a mean over images; over the pixels of all images together, it is 0.7000, dense 0.6500.",
     ]
-    assert any("After a score, ± is its standard error over 4 test images." in line for line in lines)
-    assert any("After a difference, ± is half its 95 % confidence interval." in line for line in lines)
+    error, rule = make_legend(result, Score("mean IoU", percent=False))
+    assert "After a score, ± is its standard error over 4 test images." in error
+    assert "After a difference, ± is half its 95 % confidence interval." in rule
     page = make_page(result)
     assert lines[1] in page
     assert "0.600 \N{PLUS-MINUS SIGN} 0.041" in page

@@ -13,7 +13,7 @@ from membound.report.advice import say_note
 from membound.report.device import find_limit, is_micro, say_export, show_flash, show_ram, show_time
 from membound.report.device_layers import find_device_layers, kept_of
 from membound.report.text import Score, find_score, show_count, show_milliseconds, weights_first
-from membound.report.verdict import make_lines
+from membound.report.verdict import make_legend, make_lines
 
 
 def tell(
@@ -59,6 +59,8 @@ def tell(
         say("folder", f"{hub}: to upload, hf upload ORG/{hub.absolute().name} {hub}")
     if run_dir is not None:
         say("run", str(run_dir))
+    for line in make_legend(summary, score):
+        say("±", line)
     typer.echo()
     for line in make_lines(summary, score, command):
         copied = line.startswith("membound ")  # in one line

@@ -106,18 +106,23 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
     elif int8:
         lines.append(f"Dense in 8 bits: {_say_one(int8, score)}.")
     lines += say_beaten(result, score, words)
-    if finals and not find_part(finals[0], "seeds") and (said := say_uncertainty(finals[0], score, dense)):
-        lines.append(said)
     if finals and (said := say_estimate(finals[0])):
         lines.append(said)
     lines += [line for final in finals if (line := say_seeds(final, dense, score, len(finals) > 1))]
-    if finals and (rule := say_rule(finals[0], dense)):
-        lines.append(rule)
     if is_micro(result):  # the latency of this machine says nothing of its time, which is beside its flash
         return lines
     named = [f"{final.get('name')}: " if len(finals) > 1 else "" for final in finals]
     pairs = zip(named, (say_engines(final, dense, score) for final in finals), strict=True)
     return [*lines, *(f"{name}{speed}" for name, speed in pairs if speed)]
+
+
+def make_legend(result: Facts, score: Score) -> list[str]:
+    """What ± and the words of the verdict mean."""
+    finals, dense = find_rows(result, "finals"), find_part(result, "dense")
+    if not finals:
+        return []
+    error = None if find_part(finals[0], "seeds") else say_uncertainty(finals[0], score, dense)
+    return [*filter(None, [error, say_rule(finals[0], dense)])]
 
 
 def say_given(dense: Facts, score: Score) -> str | None:
