@@ -71,7 +71,7 @@ class Comparison:
         seeds: Sequence[int] | None = None,
         images: int | None = None,
     ) -> "Comparison":
-        """Of scores that are paired by their place: the first of `ours` and of `theirs` have the same seed.
+        """From scores paired by position: the first of `ours` and the first of `theirs` have the same seed.
 
         `images` are those that accuracies in percent were counted on: then the standard deviation of differences counts
         as no less than one of these, as when fits are compared. Without it, seeds that differ alike prove a difference.
@@ -91,7 +91,8 @@ class Comparison:
         known = list(range(len(ours)) if seeds is None else seeds)
         if not len(ours) == len(theirs) == len(known) or not known:
             raise MemboundError(
-                f"{len(ours)} scores against {len(theirs)}, for {len(known)} seeds: give one of both for each seed"
+                f"{len(ours)} scores against {len(theirs)}, for {len(known)} seeds: give one score of each method for every "
+                "seed"
             )
         values = [math.nan if each is None else float(each) for each in (*ours, *theirs)]
         if not all(map(math.isfinite, values)):
