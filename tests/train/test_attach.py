@@ -295,7 +295,7 @@ def test_the_bytes_of_a_palette_are_those_that_save_writes(tmp_path) -> None:
     header, *_, note = (line for line in str(reg.report()).splitlines() if "all zero" not in line)
     assert header.endswith("bytes in 4 bits or float32  format")
     assert "those with a palette in its bits" in note
-    assert "<th>bytes in 4 bits or float32</th>" in reg.report()._repr_html_()
+    assert ">bytes in 4 bits or float32</th>" in reg.report()._repr_html_()
 
 
 def test_a_report_without_dead_channels_promises_nothing() -> None:
