@@ -258,7 +258,17 @@ def test_report_counts_nonzeros_and_bytes_in_the_papers_formats() -> None:
     assert (plain["nonzeros"], plain["bytes"]) == (75, 40 + 213 + 80)
     assert [layer["name"] for layer in plain["layers"]] == [layer.name for layer in reg.report().layers]
     header, *rows, total, _, note = str(reg.report()).splitlines()
-    assert header.split() == ["layer", "shape", "nonzeros", "kept", "bound", "bytes", "in", "float32", "format"]
+    assert header.split() == [
+        "layer",
+        "shape",
+        "nonzeros",
+        "kept",
+        "bound",
+        "bytes",
+        "in",
+        "float32",
+        "format",
+    ]
     assert rows[0].split() == ["0.weight", "10x40", "5", "1.25%", "5", "40", "indexed"]
     assert total.split() == ["all", "75", "333"]
     weights = [each.detach() for name, each in model.named_parameters() if name.endswith("weight")]
@@ -290,7 +300,9 @@ def test_the_bytes_of_a_palette_are_those_that_save_writes(tmp_path) -> None:
     assert (few.bits, whole.bits, whole.bytes) == (4, 32, 4 * 600)
     assert bounded.layers[0].bytes == few.bytes
     mb.save(model.eval(), tmp_path / "net.safetensors", torch.zeros(1, 200))
-    stored = next(layer for layer in mb.inspect(tmp_path / "net.safetensors")["layers"] if layer["values"] == "p4")
+    stored = next(
+        layer for layer in mb.inspect(tmp_path / "net.safetensors")["layers"] if layer["values"] == "p4"
+    )
     assert stored["bytes"] == pytest.approx(few.bytes, rel=0.05)
     header, *_, note = (line for line in str(reg.report()).splitlines() if "all zero" not in line)
     assert header.endswith("bytes in 4 bits or float32  format")

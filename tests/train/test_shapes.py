@@ -82,7 +82,10 @@ def test_files_are_told_what_to_save_and_which_layout(tmp_path_factory, first, s
     np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)
     said, about = refused(model, mb.data.load(path, layout=layout))
     assert advice in said
-    saved, given = re.search(r"save (x[.\[].*?)(?:, and|;|$)", said), re.search(r"give the layout (\w+)", said)
+    saved, given = (
+        re.search(r"save (x[.\[].*?)(?:, and|;|$)", said),
+        re.search(r"give the layout (\w+)", said),
+    )
     x = eval(saved[1], {"x": x}) if saved else x
     layout = given[1] if given else None if "leave out" in said else layout
     np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)

@@ -95,6 +95,18 @@ def sample(source: str | os.PathLike[str]) -> Dataset | None:
     return None if name not in NAMED or NAMED[name].find() is not None else NAMED[name].sample(name)
 
 
+def check_there(source: str) -> None:
+    """Refuse a name that is no data set, and a path where nothing is; nothing is read or downloaded.
+
+    >>> check_there("mnist")
+    >>> check_there("nothing.npz")
+    Traceback (most recent call last):
+    membound.errors.DataError: there is no file nothing.npz
+    """
+    if source not in NAMED:
+        _resolve(source)
+
+
 def has_own_size(source: str) -> bool:
     """Whether images come at a size of their own; those of a folder are read at any.
 

@@ -291,7 +291,9 @@ def say_best(result: Facts, score: Score) -> str | None:
         return None
     name = str(find_text(best, "name"))
     if not beaten and not few:
-        return f"Paired by seed, these seeds cannot tell {_list([name, *tied])} apart{_say_gap(others, score)}."
+        return (
+            f"Paired by seed, these seeds cannot tell {_list([name, *tied])} apart{_say_gap(others, score)}."
+        )
     rest = [f"{_list(tied)} {'is' if len(tied) == 1 else 'are'} {WITHIN} of it"] if tied else []
     rest += [f"two seeds are too few to tell for {_list(few)}"] if few else []
     if not beaten:

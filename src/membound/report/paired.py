@@ -91,8 +91,8 @@ class Comparison:
         known = list(range(len(ours)) if seeds is None else seeds)
         if not len(ours) == len(theirs) == len(known) or not known:
             raise MemboundError(
-                f"{len(ours)} scores against {len(theirs)}, for {len(known)} seeds: give one score of each method for every "
-                "seed"
+                f"{len(ours)} scores against {len(theirs)}, for {len(known)} seeds: give one score of "
+                "each method for every seed"
             )
         values = [math.nan if each is None else float(each) for each in (*ours, *theirs)]
         if not all(map(math.isfinite, values)):

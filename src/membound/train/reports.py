@@ -129,7 +129,9 @@ class Report:
             return "bytes: these weights in float32, in the smaller of two formats; mb.save may write fewer"
         palettes = "those with a palette in its bits, palette and positions included"
         others = ", others in float32" if any(layer.bits == 32 for layer in self.layers) else ""
-        return f"bytes: these weights, {palettes}{others}; mb.save adds biases and a header, and may write fewer"
+        return (
+            f"bytes: these weights, {palettes}{others}; mb.save adds biases and a header, and may write fewer"
+        )
 
     @property
     def _note(self) -> str:

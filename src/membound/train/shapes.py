@@ -30,7 +30,9 @@ def advise_shape(shape: tuple[int, ...], why: str, model: nn.Module, reading: st
     """
     wide, along = next(_parts(model, nn.Conv2d), None), next(_parts(model, nn.Conv1d), None)
     if isinstance(wide, nn.Conv2d) and len(shape) == 2:
-        return _advise_flat(shape, wide, reading)  # torch takes two axes for one image, and blames some later layer
+        return _advise_flat(
+            shape, wide, reading
+        )  # torch takes two axes for one image, and blames some later layer
     if isinstance(wide, nn.Conv2d):
         advice = _advise_images(shape, why, wide, reading)
     elif isinstance(along, nn.Conv1d):
