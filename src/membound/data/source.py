@@ -40,7 +40,7 @@ def load(
     `layout` is for .npz files; `size` (the side of squares, or (height, width)), `test_fraction`, `seed`,
     `skip_corrupt` and `cache` (a folder, in which images are kept decoded) are for folders.
 
-    >>> digits = load("mnist")
+    >>> digits = mb.data.load("mnist")
     >>> digits.train.labels[:8].tolist(), digits.classes[:3]
     ([5, 0, 4, 1, 9, 2, 1, 3], ('0', '1', '2'))
     """
@@ -72,7 +72,7 @@ def load(
 def available(source: str | os.PathLike[str]) -> bool:
     """Whether `load(source)` finds its files without a download.
 
-    >>> available("mnist"), available("no such set")
+    >>> mb.data.available("mnist"), mb.data.available("no such set")
     (True, False)
     """
     name = os.fspath(source)

@@ -76,14 +76,14 @@ class Comparison:
         `images` are those that accuracies in percent were counted on: then the standard deviation of differences counts
         as no less than one of these, as when fits are compared. Without it, seeds that differ alike prove a difference.
 
-        >>> found = Comparison.of([86.9, 87.6, 86.9], [85.1, 84.0, 84.5])
+        >>> found = mb.Comparison.of([86.9, 87.6, 86.9], [85.1, 84.0, 84.5])
         >>> print(found)
         better by 2.60 ± 2.28
-        >>> print(Comparison.of([86.9], [85.1]))
+        >>> print(mb.Comparison.of([86.9], [85.1]))
         higher by 1.80 (one seed: no interval, so it may be chance)
-        >>> print(Comparison.of([90.0, 90.2, 89.9], [90.1, 90.0, 90.0], images=100))
+        >>> print(mb.Comparison.of([90.0, 90.2, 89.9], [90.1, 90.0, 90.0], images=100))
         within the spread (0.00 ± 2.48 points), which does not mean equal
-        >>> print(Comparison.of([90.0, 90.0], [91.0, 91.0], images=100))
+        >>> print(mb.Comparison.of([90.0, 90.0], [91.0, 91.0], images=100))
         too few seeds to tell (−1.00 ± 8.98 points)
         """
         if images is not None and images < 1:

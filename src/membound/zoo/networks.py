@@ -49,7 +49,7 @@ CLASSES = ("classes", "num_classes", "n_classes")  # what functions call the num
 def names() -> list[str]:
     """The networks of the zoo.
 
-    >>> names()
+    >>> mb.zoo.names()
     ['lenet', 'cifar10_quick', 'alexnet', 'efficientnet_lite0', 'resnet8', 'mobilenet_v1', 'ds_cnn']
     """
     return list(ZOO)
@@ -72,7 +72,7 @@ def build(name_or_spec: str, **options: object) -> nn.Module:
 
     Options such as `classes` go to the function that makes the network.
 
-    >>> type(build("quick", classes=100)).__name__
+    >>> type(mb.zoo.build("quick", classes=100)).__name__
     'Cifar10Quick'
     """
     with _current_directory_on_path():
@@ -97,7 +97,7 @@ def build_for(
     One's own is told them where it has parameters `classes` (or `num_classes`, `n_classes`) and `channels`. `width` is
     for a network that has such a parameter, with a default: so many times that.
 
-    >>> net = build_for("resnet8", 7, channels=1, width=1.5)
+    >>> net = mb.zoo.build_for("resnet8", 7, channels=1, width=1.5)
     >>> net.fc.out_features, net.stem[0].in_channels, net.stem[0].out_channels
     (7, 1, 24)
     """
