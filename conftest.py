@@ -17,6 +17,8 @@ import pytest
 from hypothesis import settings
 from profiles import FEW
 
+import membound
+
 # The few are the same every time, so that a failure belongs to the change at hand. Looking for new ones, and
 # remembering them, is for `make test-full`: pytest --hypothesis-profile=full.
 settings.register_profile("few", max_examples=FEW, deadline=None, derandomize=True)
@@ -157,3 +159,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if seen[name] % thinned.args[0]:
                 item.add_marker(pytest.mark.full)
             seen[name] += 1
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _mb(doctest_namespace):
+    """Examples of public names are written as a user writes them: mb.attach."""
+    doctest_namespace["mb"] = membound

@@ -25,7 +25,8 @@ LAYERS = {
     "modules": set(),
     "data": {"errors", "signatures"},
     "store": {"errors", "units"},
-    "zoo": {"errors"},
+    "specs": {"errors"},
+    "zoo": {"errors", "specs"},
     "train": {"errors", "signatures", "units", "notebook", "modules", "data", "store", "zoo", "_core"},
     "capture": {"errors", "signatures", "modules", "data", "store"},
     "micro": {"errors", "units", "store"},
@@ -43,6 +44,7 @@ LAYERS["cli"] = set(LAYERS)
 NEVER_TORCH = {
     "errors",
     "signatures",
+    "specs",
     "units",
     "notebook",
     "machine",

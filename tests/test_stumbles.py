@@ -341,7 +341,7 @@ def test_items_that_are_dicts_are_pairs(names):
     [
         (lambda: quick_fit(items(image="image", id="id", label="label")), "(item['image'], item['label']) for item in"),
         (lambda: quick_fit(items(img="image", fine_label="label")), "[(item['img'], item['fine_label']) for item in"),
-        (lambda: quick_fit((GRAY[:, 0], LABELS), convolution), "for their one channel, [n, 1, H, W], as x[:, None]"),
+        (lambda: quick_fit((GRAY[:, 0], LABELS), convolution), "gray images are [n, 1, 8, 8]: give x[:, None]"),
         (lambda: quick_fit((GRAY, LABELS.astype(float))), "for classes, give integers, y.astype('int64')"),
         (lambda: quick_fit((GRAY, LABELS.astype(float))), "for regression, a network with one output for each"),
         (lambda: quick_fit((GRAY[:1], LABELS[:1])), "there is 1 image, and some are held out for validation"),

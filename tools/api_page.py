@@ -143,7 +143,8 @@ SECTIONS = (
 def make_page() -> str:
     parts = [
         "# Python reference\n",
-        "Everything is in `import membound as mb`, unless another import is shown.\n"
+        "Everything is in `import membound as mb`, unless another import is shown. Examples also have\n"
+        "`import numpy as np`, `import torch`, and `from torch import Tensor, nn`.\n"
         "[Supported operators](OPERATORS.md) lists what a network may contain.\n"
         "This page is made of the docstrings, by `python tools/api_page.py`.\n",
         "\n".join(_contents(section) for section in SECTIONS) + "\n",
@@ -154,7 +155,10 @@ def make_page() -> str:
             parts.append(_document(import_module(section.module).__doc__))
         if section.text:
             parts.append(section.text + "\n")
-        parts += [_describe(entry) for entry in section.entries]
+        for entry in section.entries:
+            parts.append(_describe(entry))
+            if entry.name == "membound.fit":
+                parts.append(_keywords())
     return "\n".join(parts)
 
 
@@ -243,24 +247,75 @@ def _describe_member(owner: str, node: Function) -> str:
 
 def _table(fields: list[ast.AnnAssign], place: ModuleType, record: type) -> str:
     """The fields of a record: what the command line's help says of each, or the comment behind it."""
-    helps = {  # an option such as --no-dense says what leaving it out does not
-        name: f"`False`: {option.help[0].lower()}{option.help[1:]}"
-        if (option.word or "").startswith("no-")
-        else option.help
-        for name, option in options_of(record).items()
-    }
-    assert place.__file__ is not None
-    lines = Path(place.__file__).read_text().splitlines()
+    helps = _helps(record)
     rows = ["| field | type | default | |", "|---|---|---|---|"]
     for each in fields:
         assert isinstance(each.target, ast.Name)
         if each.target.id.startswith("_"):
             continue
-        comment = re.search(r"  # (?!type:)(.*)$", lines[(each.end_lineno or 1) - 1])
-        said = helps.get(each.target.id) or (comment[1] if comment else "")
+        said = helps.get(each.target.id) or _comment(place, each)
         default = "" if each.value is None else f"`{_default(each.value)}`"
-        cells = (f"`{each.target.id}`", f"`{_type(each.annotation)}`", default, said)
-        rows.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
+        rows.append(_row(f"`{each.target.id}`", f"`{_type(each.annotation)}`", default, said))
+    return "\n".join(rows) + "\n"
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def _helps(record: type) -> dict[str, str]:
+    """What the command line says of fields; an option such as --no-dense says what leaving it out does not."""
+    return {
+        name: f"`False`: {option.help[0].lower()}{option.help[1:]}"
+        if (option.word or "").startswith("no-")
+        else option.help
+        for name, option in options_of(record).items()
+    }
+
+
+def _comment(place: ModuleType, field: ast.AnnAssign) -> str:
+    """What stands behind a field."""
+    assert place.__file__ is not None
+    line = Path(place.__file__).read_text().splitlines()[(field.end_lineno or 1) - 1]
+    comment = re.search(r"  # (?!type:)(.*)$", line)
+    return comment[1] if comment else ""
+
+
+RECORDS = ("Bound", "Choices", "Place", "Examples")  # whose fields are the keywords of fit
+GIVEN = {  # what neither a command's help nor a comment says, because it is data or code
+    "train_data": "What networks are trained on; see above",
+    "val_data": "What choices are made on; without it, images held out of `train_data`",
+    "test_data": "What judges at the end, and chooses nothing",
+    "preprocess": "How examples are prepared; goes into the file (default: as the data needs it)",
+    "pixels": "How pixels became the float examples that are given: then the file takes pixels",
+    "classes": "The names of the classes, in the order of their numbers",
+    "stages": "Counts of layers, tightened as long as accuracy allows: a `Stages`, or its file",
+    "loss": "A function of outputs and targets; default: what the targets call for",
+    "score": "A function of outputs and targets, higher is better; default: accuracy, or as `loss`",
+    "pretrained": "Whether the network comes with trained weights: its rates and its ramp are those of a fine-tuning",
+    "workers": "Who trains: `ray_cluster(...)`, for one; default: this process",
+    "watch": "Who is told how far it is; a `Watch`",
+    "progress": "`False`: no lines on stderr",
+}
+
+
+def _keywords() -> str:
+    """All keywords of fit in one table, from the records that they fill."""
+    found: dict[str, tuple[ast.AnnAssign, str]] = {}
+    for name in RECORDS:
+        place, node = find(f"membound.search.request.{name}")
+        assert isinstance(node, ast.ClassDef)
+        helps = _helps(getattr(place, name))
+        for each in node.body:
+            if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+                key = each.target.id
+                found[key] = each, GIVEN.get(key) or helps.get(key) or _comment(place, each)
+    if missing := [name for name, (_, said) in found.items() if not said]:
+        raise ValueError(f"say in GIVEN what these keywords of fit are: {', '.join(missing)}")
+    rows = ["All keywords:\n", "| keyword | type | default | |", "|---|---|---|---|"]
+    for name, (each, said) in found.items():
+        default = "" if each.value is None else f"`{_default(each.value)}`"
+        rows.append(_row(f"`{name}`", f"`{_type(each.annotation)}`", default, said))
     return "\n".join(rows) + "\n"
 
 

@@ -339,7 +339,7 @@ def say_ties(rows: list[dict[str, Any]]) -> list[str]:
     >>> b = [{**row, "method": "b", "accuracy": row["accuracy"] - 0.1 * row["seed"]} for row in a]
     >>> c = [{**row, "method": "c", "accuracy": row["accuracy"] - 1} for row in a]
     >>> say_ties(a + b + c), say_ties(a + c)
-    (['3 seeds do not tell a and b apart.\\n'], ['a is better than all others.\\n'])
+    (['3 seeds cannot tell a and b apart.\\n'], ['a is better than all others.\\n'])
     """
     scores: dict[str, dict[int, float]] = {}
     for row in rows:
@@ -348,7 +348,7 @@ def say_ties(rows: list[dict[str, Any]]) -> list[str]:
     ties = [name for name, theirs in scores.items() if name == best or not beats(scores[best], theirs)]
     if ties == [best]:
         return [f"{best} is better than all others.\n"]
-    return [f"{len(scores[best])} seeds do not tell {' and '.join(ties)} apart.\n"]
+    return [f"{len(scores[best])} seeds cannot tell {' and '.join(ties)} apart.\n"]
 
 
 def beats(ours: dict[int, float], theirs: dict[int, float]) -> bool:

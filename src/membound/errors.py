@@ -15,7 +15,7 @@ class MemboundError(Exception):
     A message speaks to a Python caller. `about` names the parameters that it is about, so that a command can add its
     own names for them.
 
-    >>> MemboundError("steps=0: a whole number from 1 is needed", about="steps").about
+    >>> mb.MemboundError("steps=0: a whole number from 1 is needed", about="steps").about
     ('steps',)
     """
 

@@ -17,6 +17,7 @@ from profiles import full
 
 import membound as mb
 from membound.cli.live import Board, describe_job
+from membound.cli.options import check_there
 from membound.search.jobs import Job
 from membound.search.work import Work
 from membound.store.file import read
@@ -319,11 +320,36 @@ def test_interrupted_without_a_run_directory_nothing_was_saved(capsys, monkeypat
     assert not list(Path().glob("net*"))
 
 
+def test_interrupted_before_anything_is_saved_it_says_so(capsys, monkeypatch):
+    monkeypatch.setattr("membound.data.load", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    assert run(*SHORT, *OUT, "--budget", "4KiB", "--run-dir", "kept") == 130
+    assert capsys.readouterr().err.endswith("membound: interrupted: nothing was saved yet\n")
+    assert not Path("kept").exists()
+
+
 def test_a_bad_name_of_a_file_is_refused_before_torch_is_loaded():
     command = (sys.executable, "-m", "membound", *SHORT, "--budget", "4KiB", "--out", "net.pt")
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith("membound: error: net.pt: weights are written as safetensors")
+
+
+def test_a_misspelt_network_module_or_data_set_is_refused_before_torch_is_loaded(capsys, monkeypatch):
+    Path("early_nets.py").write_text("from torch import nn\n\ndef net():\n    return nn.Linear(2, 2)\n")
+    Path("later_nets.py").write_text("for name in ():\n    pass\n")
+    monkeypatch.setattr("membound.cli.options.reading", lambda: pytest.fail("torch would be loaded"))
+    for net, data, said in (
+        ("lenett", "mnist", "did you mean 'lenet'?"),
+        ("lenet", "mnit", "did you mean mnist?"),
+        ("lenet", "nothere.npz", "there is no file nothere.npz"),
+        ("early_nets:nett", "mnist", "'early_nets' has no 'nett'; did you mean 'net'? there are: net\n"),
+        ("eerly_nets:net", "mnist", "did you mean early_nets:net?"),
+    ):
+        assert run("fit", net, "--data", data, "--budget", "4KiB", *OUT) == 1
+        assert said in capsys.readouterr().err
+    check_there("early_nets:net", "mnist")
+    check_there("early_nets:nn.Linear", "mnist")
+    check_there("later_nets:net", "mnist")  # only running it can tell
 
 
 BAD = {

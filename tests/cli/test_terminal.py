@@ -151,8 +151,10 @@ def test_a_resumed_run_says_where(capsys):
     assert run(*FIT, *OUT, "--budget", "50%", "--run-dir", "kept") == 0
     assert "resumed kept: 1 network is finished\n" in capsys.readouterr().err
     words = refused(capsys, *FIT, *OUT, "--budget", "40%", "--run-dir", "kept")
-    assert 'budget was "50%" and is "40%" now' in words
-    assert words.endswith("(--budget)\n")
+    assert 'budget was "50%", and is "40%" now' in words
+    assert words.startswith("membound: error: kept belongs to another run: --budget was ")
+    words = refused(capsys, *FIT, *OUT, "--budget", "50%", "--run-dir", "kept", "--lr", "0.01")
+    assert "another run: --lr was 0.02, and is 0.01 now: choose" in words
 
 
 def test_a_checkpoint_says_its_step(capsys):

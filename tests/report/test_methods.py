@@ -113,7 +113,7 @@ def test_the_headline_says_whom_the_best_beats():
         "Paired by seed, LAMP is better than Taylor; magnitude and uniform are within the spread of it."
     )
     same = {"a": [90.0, 91.0, 92.0], "b": [90.1, 90.8, 92.0]}
-    assert "Paired by seed, the seeds do not tell a and b apart (+0.03 ± 0.38 points)." in page(same)
+    assert "Paired by seed, these seeds cannot tell a and b apart (+0.03 ± 0.38 points)." in page(same)
 
 
 def test_the_mean_comes_first_and_then_the_seed_of_the_file():

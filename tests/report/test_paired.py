@@ -11,7 +11,7 @@ from membound.errors import MemboundError
 from membound.report import make_page
 from membound.report.paired import Comparison, compare_networks, student
 from membound.report.text import Score
-from membound.report.verdict import make_lines
+from membound.report.verdict import make_legend, make_lines
 
 SCORES = st.floats(0, 100)
 
@@ -104,7 +104,7 @@ def test_networks_of_one_seed_are_paired_by_image():
     assert unknown.uncertainty > 2.5
     summary = {"finals": [ours | {"name": "8KB"}], "dense": theirs}
     assert "better than dense by 1.10 ± 0.76 points" in make_lines(summary, Score())[0]
-    assert "With one seed, the two are paired by test example." in " ".join(make_lines(summary, Score()))
+    assert "With one seed, the two are paired by test example." in " ".join(make_legend(summary, Score()))
 
 
 def test_the_verdict_by_images_is_nearly_that_of_mcnemars_exact_test():
@@ -168,7 +168,7 @@ def test_the_verdict_is_in_the_same_words_everywhere(ours, verdict):
 def test_within_the_spread_is_said_not_to_be_equality():
     ours, theirs = [90.0, 91.0, 90.0], [90.5, 90.4, 90.6]
     summary = {"finals": [net(ours, name="8KB", file_bytes=8000)], "dense": net(theirs, file_bytes=90_000)}
-    texts = [str(Comparison.of(ours, theirs)), " ".join(make_lines(summary, Score())), make_page(summary)]
+    texts = [str(Comparison.of(ours, theirs)), " ".join(make_legend(summary, Score())), make_page(summary)]
     assert "does not mean equal" in texts[0]
     assert [text.count("the data cannot tell") for text in texts] == [0, 1, 1]
     assert "does not mean equal" not in str(Comparison.of([99.0, 99.1, 99.0], theirs))

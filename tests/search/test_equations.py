@@ -7,9 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from membound.search import bits, bound, effort, setup
+from membound.report.paired import Comparison, student
+from membound.run.layers import position_entropy
+from membound.search import allocation, bits, bound, effort, eight_bits, scoring, setup
 from membound.search.request import Choices
-from membound.train import distill, job
+from membound.store.formats import LINEAR_FROM, expected_bytes
+from membound.train import distill, job, palette
 from membound.train.recipe import annealed
 from membound.train.teaching import Teaching
 from membound.zoo.networks import ZOO
@@ -65,6 +68,78 @@ def test_the_bits(section):
 
     costs = {f"p{k}": cost(k) for k in range(2, 7)} | {"p8": price * (len(weight) + 2 * 1)}
     assert bits._cheapest(weight, price, bits.FRESH) == min(costs, key=costs.get)
+
+
+def test_the_price_of_a_byte_is_a_median_over_weights_that_stay(section):
+    assert "w^2 / E / (k / 8 + n H(m / n) / (8 m))" in section
+    generator = torch.Generator().manual_seed(0)
+    cut, prices = {}, []
+    for name, n, m in (("a", 100, 60), ("b", 400, 30), ("c", 900, 20), ("whole", 50, 50)):
+        weight = torch.zeros(n)
+        weight[:m] = torch.rand(m, generator=generator) + 0.1
+        cut[name] = weight
+        squares = weight[:m].double().square()
+        price = float(squares.min() / squares.sum()) / (4 / 8 + position_entropy(n, m) / m)
+        prices += [price] * m if m < n else []
+    assert bits._price(cut, {}, {}) == pytest.approx(sorted(prices)[len(prices) // 2 - 1])
+    assert bits._price({"whole": cut["whole"]}, {}, {}) == 0
+    assert bits.choose_types({"whole": cut["whole"]}, {}) == {"whole": bits.WIDE}
+    assert "If no layer loses weights, all get p8" in section
+
+
+def test_the_bits_are_chosen_of_the_weights_that_stay(section):
+    weight = torch.randn(300, generator=torch.Generator().manual_seed(0))
+    kept = weight[weight.abs() > 1]
+    assert bits._cheapest(weight * (weight.abs() > 1), 1e-3, 32) == bits._cheapest(kept, 1e-3, 32)
+    assert "when each of the m has the nearest of 2^k values, or zero" in section
+    assert bits.START == "p4"
+    assert "with `auto` 4, and 8 in the first layer" in section
+    assert bound.CHOICES == 3
+    assert "at most three times in all" in section
+    assert bound.LAST == 1 / 20
+    assert "the mean over the twentieth" in section
+    assert f"for {palette.FROM_SCRATCH} rounds from quantiles" in section
+    assert f"fitted again in {palette.FROM_BEFORE} rounds from" in section
+    assert bits.trained_levels(bits.WIDE) == 254
+    assert "it has 254 even steps" in section
+
+
+def test_the_cost(section):
+    n, r, m = 400_000, 500, 4000
+    assert "2 min(2^k, m) + 2 r bytes" in section
+    assert "4 + 2 r in 8 bits" in section
+    for k in (2, 4, 6, 8):
+        beside = 2 * r + (4 if k >= LINEAR_FROM else 2 * min(2**k, m))
+        whole, few = (expected_bytes(r, n // r, count, f"p{k}") for count in (n, m))
+        assert min(whole.values()) == whole["dense"] == k * n / 8 + beside
+        assert min(few.values()) == few["rice"]
+        assert few["rice"] == pytest.approx(k * m / 8 + position_entropy(n, m) + beside, rel=0.02)
+        if k < LINEAR_FROM:
+            assert few["dense"] == (k + 1) * n / 8 + beside
+    whole, few = (expected_bytes(r, n // r, count, "f16") for count in (n, m))
+    assert min(whole.values()) == whole["dense"] == 2 * n
+    assert min(few.values()) == few["delta"]
+
+
+def test_how_the_bound_is_found(section):
+    assert f"After at most {bound.TRIES} trials" in section
+    assert f"takes {100 * bound.CLOSE:g} to 100 % of the budget" in section
+    assert f"leaves over {100 * (1 - bound.FULL):g} % unused" in section
+    assert f"more than {allocation.POINTS:,} weights" in section
+
+
+def test_what_is_written(section):
+    assert f"up to {scoring.ROUNDED_EXAMPLES:,} training images" in section
+    assert section.count(f"more than max({scoring.ROUNDED_ERRORS}, {scoring.ROUNDING:g} %)") == 2
+    assert f"by more than {100 * eight_bits.UNLEARNED:g} %" in section
+
+
+def test_the_least_deviation_of_a_verdict():
+    text = " ".join(PAGE.read_text().split())
+    assert "s is taken as max(s, 100 / i)" in text
+    found = Comparison.of([90.0, 90.0], [91.0, 91.0], images=100).uncertainty
+    assert found == pytest.approx(student(2) * 1 / math.sqrt(2))
+    assert f"± {student(2):.2f} * 1 / sqrt(2) = d ± {found:.2f} points" in text
 
 
 def test_the_loss_of_a_teacher(section):

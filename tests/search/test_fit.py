@@ -721,15 +721,15 @@ def test_a_corrupt_line_is_named(again):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"budget": 4000}, 'budget was "5000" and is "4000" now'),
-        ({"greedy_step": 0.4}, "greedy_step was 0.3 and is 0.4 now"),
-        ({"val_data": HELD_OUT}, "val_data was null"),
-        ({"seed": 1}, "seed was 0 and is 1"),
-        ({"loss": nn.functional.cross_entropy}, 'loss was null and is "cross_entropy" now'),
+        ({"budget": 4000}, 'budget was "5000", and is "4000" now'),
+        ({"greedy_step": 0.4}, "greedy_step was 0.3, and is 0.4 now"),
+        ({"val_data": HELD_OUT}, "val_data was not given"),
+        ({"seed": 1}, "seed was 0, and is 1"),
+        ({"loss": nn.functional.cross_entropy}, 'loss was not given, and is "cross_entropy" now'),
     ],
 )
 def test_another_fit_in_the_same_place_is_refused(again, changed, message):
-    with pytest.raises(TrainingError, match=f"holds another run: .*{message}"):
+    with pytest.raises(TrainingError, match=f"belongs to another run: .*{message}"):
         fit_tiny(again, **changed)
 
 

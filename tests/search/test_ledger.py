@@ -319,17 +319,17 @@ def test_a_deleted_line_may_leave_an_empty_one_and_an_amendment(folder):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"network": "4567"}, 'network was "0123" and is "4567" now'),
-        ({"data": [60000, [3, 28, 28]]}, r"data\[1\]\[0\] was 1 and is 3 now"),
-        ({"data": [60000]}, r"data was \[60000, \[1, 28, 28\]\] and is \[60000\] now"),
-        ({"options": {"steps": 100, "keep": 1}}, r"options\.keep was 1\.0 and is 1 now"),
-        ({"options": {"steps": 100}}, r"options\.keep was 1\.0 and is absent now"),
-        ({"seed": 1}, "seed was absent and is 1 now"),
+        ({"network": "4567"}, 'network was "0123", and is "4567" now'),
+        ({"data": [60000, [3, 28, 28]]}, r"data\[1\]\[0\] was 1, and is 3 now"),
+        ({"data": [60000]}, r"data was \[60000, \[1, 28, 28\]\], and is \[60000\] now"),
+        ({"options": {"steps": 100, "keep": 1}}, r"options\.keep was 1\.0, and is 1 now"),
+        ({"options": {"steps": 100}}, r"options\.keep was 1\.0, and is not given now"),
+        ({"seed": 1}, "seed was not given, and is 1 now"),
         (
             {"seed": 1, "network": "4567"},
-            'network was "0123" and is "4567" now; seed was absent and is 1 now',
+            'network was "0123", and is "4567" now; seed was not given, and is 1 now',
         ),
-        ({"network": "long" * 99}, r'network was "0123" and is "long.*\.\.\. now'),
+        ({"network": "long" * 99}, r'network was "0123", and is "long.*\.\.\. now'),
     ],
 )
 def test_another_config_is_refused(folder, change, message):

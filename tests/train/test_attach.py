@@ -258,7 +258,17 @@ def test_report_counts_nonzeros_and_bytes_in_the_papers_formats() -> None:
     assert (plain["nonzeros"], plain["bytes"]) == (75, 40 + 213 + 80)
     assert [layer["name"] for layer in plain["layers"]] == [layer.name for layer in reg.report().layers]
     header, *rows, total, _, note = str(reg.report()).splitlines()
-    assert header.split() == ["layer", "shape", "nonzeros", "kept", "bound", "bytes", "format"]
+    assert header.split() == [
+        "layer",
+        "shape",
+        "nonzeros",
+        "kept",
+        "bound",
+        "bytes",
+        "in",
+        "float32",
+        "format",
+    ]
     assert rows[0].split() == ["0.weight", "10x40", "5", "1.25%", "5", "40", "indexed"]
     assert total.split() == ["all", "75", "333"]
     weights = [each.detach() for name, each in model.named_parameters() if name.endswith("weight")]
@@ -267,6 +277,37 @@ def test_report_counts_nonzeros_and_bytes_in_the_papers_formats() -> None:
     assert note.startswith(
         f"{empty} rows and columns of these weights are all zero: save leaves out dead channels"
     )
+
+
+def test_the_bytes_of_a_palette_are_those_that_save_writes(tmp_path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(200, 60), nn.ReLU(), nn.Linear(60, 10))
+    rules = {
+        "0": mb.chain(mb.l0_project(0.1, every=2), mb.palette(16, every=2, begin=0.5)),
+        "2": mb.l2_decay(0.0),
+    }
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    reg = mb.attach(optimizer, model, rules, total_steps=8)
+    for step in range(8):
+        optimizer.zero_grad()
+        model(torch.randn(8, 200)).square().mean().backward()
+        optimizer.step()
+        if step == 1:
+            assert [layer.bits for layer in reg.report().layers] == [32, 32], "it has not begun"
+    bounded = reg.report().at_bound()
+    reg.finish()
+    few, whole = reg.report().layers
+    assert (few.bits, whole.bits, whole.bytes) == (4, 32, 4 * 600)
+    assert bounded.layers[0].bytes == few.bytes
+    mb.save(model.eval(), tmp_path / "net.safetensors", torch.zeros(1, 200))
+    stored = next(
+        layer for layer in mb.inspect(tmp_path / "net.safetensors")["layers"] if layer["values"] == "p4"
+    )
+    assert stored["bytes"] == pytest.approx(few.bytes, rel=0.05)
+    header, *_, note = (line for line in str(reg.report()).splitlines() if "all zero" not in line)
+    assert header.endswith("bytes in 4 bits or float32  format")
+    assert "those with a palette in its bits" in note
+    assert ">bytes in 4 bits or float32</th>" in reg.report()._repr_html_()
 
 
 def test_a_report_without_dead_channels_promises_nothing() -> None:

@@ -64,9 +64,8 @@ def save(
     it is, with a warning.
 
     >>> import tempfile, torch
-    >>> import membound as mb
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     stored = save(nn.Linear(3, 2), f"{folder}/net.safetensors", torch.zeros(1, 3), classes=["cat", "dog"])
+    ...     stored = mb.save(nn.Linear(3, 2), f"{folder}/net.safetensors", torch.zeros(1, 3), classes=["cat", "dog"])
     ...     mb.load(f"{folder}/net.safetensors").classes
     ['cat', 'dog']
     """

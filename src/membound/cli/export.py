@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from membound.cli import options
-from membound.cli.keywords import in_options
 from membound.errors import MemboundError
 from membound.export.catalogue import (
     CPP,

@@ -94,6 +94,7 @@ def fit_command(
         with _terminable():
             page = beside.page(out)
             _check_files([out], page, source.init)  # what is wrong with names takes no torch to say
+            options.check_there(net, data)
             with options.reading():
                 files = _name_files(out, bound.amounts)
                 _check_files(files, page, source.init)
@@ -123,9 +124,7 @@ def fit_command(
             if beside.hub is not None:
                 _write_hub(beside.hub, files[0], results[0], data)
     except KeyboardInterrupt:
-        kept = "without --run-dir nothing was saved"
-        again = kept if place.run_dir is None else "run the same command again to go on"
-        raise options.Stopped(f"interrupted: {again}") from None
+        raise options.Stopped(f"interrupted: {_say_kept(place.run_dir)}") from None
     from membound.search.summary import summarise
 
     _time_elsewhere(results)
@@ -138,6 +137,16 @@ def fit_command(
     tell(summary, None if failure else page, asked.get("run_dir"), beside.hub, as_json, context.obj)
     if failure is not None:
         raise failure
+
+
+def _say_kept(run_dir: Any) -> str:
+    """What is left of a fit that somebody has stopped."""
+    if run_dir is None:
+        return "without --run-dir nothing was saved"
+    folder = Path(run_dir)
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return "nothing was saved yet"
+    return "run the same command again to go on"
 
 
 def _check_effective(asked: Mapping[str, Any], source: options.Source, ray: str | None) -> None:

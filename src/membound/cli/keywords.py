@@ -54,7 +54,11 @@ def in_options(text: str, options: Mapping[str, str], about: Collection[str] = (
 
 
 def _mark_bare(text: str, options: Mapping[str, str]) -> str:
-    """Where a message begins with the names that it is about, or says to leave one out."""
+    """Where a message begins with the names that it is about, or says to leave one out, or what one was.
+
+    >>> _mark_bare("run belongs to another run: lr was 0.01, and is not given now", {"lr": "--lr"})
+    'run belongs to another run: --lr was 0.01, and is not given now'
+    """
     if not options:
         return text
     name = rf"(?:{'|'.join(map(re.escape, options))})"
@@ -63,7 +67,10 @@ def _mark_bare(text: str, options: Mapping[str, str]) -> str:
     def replaced(found: re.Match[str]) -> str:
         return re.sub(rf"\b{name}{end}", lambda word: options[word[0]], found[0])
 
+    was = {each for each, option in options.items() if not option.startswith("--no-")}  # which has no value
+
     text = re.sub(rf"^{name}{end}(?:(?:, | and | or ){name}{end})*", replaced, text)
+    text = re.sub(r"(?<=[:;] )(\w+)(?= was )", lambda w: options[w[0]] if w[0] in was else w[0], text)
     text = re.sub(rf"\bleave (?:out )?{name}{end}(?:(?:, | and | or ){name}{end})*", replaced, text)
     before = "got|go with|goes with|give|combined with"
     return re.sub(rf"\b(?:{before}) {name}{end}(?:(?:, | and | or ){name}{end})*", replaced, text)

@@ -247,6 +247,16 @@ class Source:
         return self.init is not None or is_onnx(net)
 
 
+def check_there(net: str, data: str) -> None:
+    """Refuse a misspelt network, module or data set before torch is loaded."""
+    from membound.data import source
+    from membound.specs import check_early
+
+    source.check_there(data)
+    if net not in (*NETS, "quick") and not net.lower().endswith((".onnx", ".tflite", ".litert")):
+        check_early(net, [*NETS, "quick"])
+
+
 @contextmanager
 def reading() -> Iterator[None]:
     """Says that a network and data are read, which may take long; a log has a line where torch comes before them."""

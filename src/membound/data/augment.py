@@ -59,7 +59,7 @@ class Augment:
     def variants(self) -> int | None:
         """How many images one can become; None where there is no end to them.
 
-        >>> Augment(mirror=True, shift=4).variants
+        >>> mb.data.Augment(mirror=True, shift=4).variants
         162
         """
         if self.cutout or self.turn or self.zoom:
@@ -94,7 +94,7 @@ class Augment:
     def parse(cls, text: str, shape: tuple[int, ...], photos: bool = True) -> "Augment":
         """From words, for images of a shape: `standard` is what suits the data, a word without a number a usual amount.
 
-        >>> str(Augment.parse("standard,cutout", (3, 32, 32)))
+        >>> str(mb.data.Augment.parse("standard,cutout", (3, 32, 32)))
         'mirror,shift=4,cutout=8'
         """
         words = [word.strip() for word in text.split(",")]

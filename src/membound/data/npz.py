@@ -346,10 +346,13 @@ def _say_reading(name: str, x: Array, layout: str | None) -> str:
 
     >>> _say_reading("x_train", np.zeros((5, 6, 50, 1)), None), _say_reading("x_train", np.zeros((5, 6, 50)), None)
     ('x_train is [5, 6, 50, 1], read as NHWC', 'x_train is [5, 6, 50], read as images of one channel')
+    >>> _say_reading("x_train", np.zeros((5, 6, 50)), "NCL"), _say_reading("x_train", np.zeros((5, 6)), None)
+    ('x_train is [5, 6, 50], read as NCL', 'x_train is [5, 6], read as features')
     """
-    if _are_features(x, layout) or x.ndim not in (3, 4):
-        return ""
-    read_as = "images of one channel" if x.ndim == 3 else layout or _likely_layout(x)
+    if _are_features(x, layout):
+        read_as = "NCL" if layout == "NCL" else "features"
+    else:
+        read_as = "images of one channel" if x.ndim == 3 else layout or _likely_layout(x)
     return f"{name} is {list(x.shape)}, read as {read_as}"
 
 

@@ -31,7 +31,7 @@ class Preprocess:
     `takes` says what x is: 'uint8', pixels from 0 to 255, or 'float32', numbers as the training data had them.
     Pixels are refused where floats were trained on: nothing says how the one becomes the other.
 
-    >>> halve = Preprocess(scale=0.5, mean=np.array([10.0]), crop=1)
+    >>> halve = mb.data.Preprocess(scale=0.5, mean=np.array([10.0]), crop=1)
     >>> halve(np.full((1, 1, 3, 3), 14, np.uint8)).tolist()
     [[[[2.0]]]]
     >>> halve.to_json()
@@ -73,7 +73,7 @@ class Preprocess:
     def measured(cls, mean: Array | None = None, **others: Any) -> "Preprocess":
         """The same, with a mean that was measured or stored and not typed: that of dark images may be small.
 
-        >>> Preprocess.measured([0.25], scale=1 / 255).mean.tolist()
+        >>> mb.data.Preprocess.measured([0.25], scale=1 / 255).mean.tolist()
         [0.25]
         """
         made = cls(**others)
@@ -149,8 +149,8 @@ class Preprocess:
     def from_json(cls, fields: dict[str, Any], mean_image: Array | None = None) -> "Preprocess":
         """The inverse of `to_json`; `mean_image` is needed where `fields` says "image", and only there.
 
-        >>> whole = Preprocess(mean=np.zeros((1, 2, 2)), mirror=True)
-        >>> Preprocess.from_json(whole.to_json(), whole.mean_image) == whole
+        >>> whole = mb.data.Preprocess(mean=np.zeros((1, 2, 2)), mirror=True)
+        >>> mb.data.Preprocess.from_json(whole.to_json(), whole.mean_image) == whole
         True
         """
         if not isinstance(fields, dict) or not fields.keys() <= _CHECKS.keys():

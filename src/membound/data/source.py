@@ -40,7 +40,7 @@ def load(
     `layout` is for .npz files; `size` (the side of squares, or (height, width)), `test_fraction`, `seed`,
     `skip_corrupt` and `cache` (a folder, in which images are kept decoded) are for folders.
 
-    >>> digits = load("mnist")
+    >>> digits = mb.data.load("mnist")
     >>> digits.train.labels[:8].tolist(), digits.classes[:3]
     ([5, 0, 4, 1, 9, 2, 1, 3], ('0', '1', '2'))
     """
@@ -72,7 +72,7 @@ def load(
 def available(source: str | os.PathLike[str]) -> bool:
     """Whether `load(source)` finds its files without a download.
 
-    >>> available("mnist"), available("no such set")
+    >>> mb.data.available("mnist"), mb.data.available("no such set")
     (True, False)
     """
     name = os.fspath(source)
@@ -93,6 +93,18 @@ def sample(source: str | os.PathLike[str]) -> Dataset | None:
     """
     name = os.fspath(source)
     return None if name not in NAMED or NAMED[name].find() is not None else NAMED[name].sample(name)
+
+
+def check_there(source: str) -> None:
+    """Refuse a name that is no data set, and a path where nothing is; nothing is read or downloaded.
+
+    >>> check_there("mnist")
+    >>> check_there("nothing.npz")
+    Traceback (most recent call last):
+    membound.errors.DataError: there is no file nothing.npz
+    """
+    if source not in NAMED:
+        _resolve(source)
 
 
 def has_own_size(source: str) -> bool:

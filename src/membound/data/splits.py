@@ -42,7 +42,7 @@ class Split(Protocol):
 class ArraySplit:
     """Images held in memory.
 
-    >>> split = ArraySplit(np.zeros((3, 1, 2, 2), np.uint8), np.array([0, 1, 1]))
+    >>> split = mb.data.ArraySplit(np.zeros((3, 1, 2, 2), np.uint8), np.array([0, 1, 1]))
     >>> len(split.take([2, 2, 0, 1])), split.read([1]).shape
     (4, (1, 1, 2, 2))
     """
@@ -178,8 +178,8 @@ def validation_split(
     An int is a count, a float a fraction, of which at least one image is drawn. Stratified: every class gives its
     share, by largest remainder, so the total is exact; a class gives its last image only when there is no other way.
 
-    >>> split = ArraySplit(np.zeros((10, 1, 1, 1), np.uint8), np.arange(10) % 2)
-    >>> train, validation = validation_split(split, 0.4)
+    >>> split = mb.data.ArraySplit(np.zeros((10, 1, 1, 1), np.uint8), np.arange(10) % 2)
+    >>> train, validation = mb.data.validation_split(split, 0.4)
     >>> train.labels.tolist(), validation.labels.tolist()
     ([0, 1, 0, 1, 0, 1], [1, 0, 0, 1])
     """
@@ -209,8 +209,8 @@ def validation_split(
 def subsample(split: Split, count: int, seed: int = 0) -> Split:
     """`count` images drawn without replacement, in their old order; a seed's larger draws hold its smaller.
 
-    >>> split = ArraySplit(np.zeros((10, 1, 1, 1), np.uint8), np.arange(10))
-    >>> subsample(split, 3).labels.tolist(), subsample(split, 4).labels.tolist()
+    >>> split = mb.data.ArraySplit(np.zeros((10, 1, 1, 1), np.uint8), np.arange(10))
+    >>> mb.data.subsample(split, 3).labels.tolist(), mb.data.subsample(split, 4).labels.tolist()
     ([4, 7, 8], [0, 4, 7, 8])
     """
     total = len(split)
@@ -222,8 +222,8 @@ def subsample(split: Split, count: int, seed: int = 0) -> Split:
 def bag(split: Split, seed: int = 0) -> Split:
     """A bootstrap resample: as many images, drawn with replacement.
 
-    >>> split = ArraySplit(np.zeros((6, 1, 1, 1), np.uint8), np.arange(6))
-    >>> bag(split).labels.tolist(), bag(split, seed=1).labels.tolist()
+    >>> split = mb.data.ArraySplit(np.zeros((6, 1, 1, 1), np.uint8), np.arange(6))
+    >>> mb.data.bag(split).labels.tolist(), mb.data.bag(split, seed=1).labels.tolist()
     ([5, 1, 0, 1, 2, 4], [1, 5, 1, 5, 0, 1])
     """
     if len(split) == 0:

@@ -23,8 +23,8 @@ DESCRIBED = 10_000  # images of a folder that `describe` decodes for its mean an
 def mean_image(split: Split) -> Float32:
     """The mean over images, float32 [C, H, W]: exact sums for uint8, float64 ones for float32.
 
-    >>> split = ArraySplit(np.array([[[[0, 255]]], [[[1, 255]]]], np.uint8), np.array([0, 1]))
-    >>> mean_image(split).tolist()
+    >>> split = mb.data.ArraySplit(np.array([[[[0, 255]]], [[[1, 255]]]], np.uint8), np.array([0, 1]))
+    >>> mb.data.mean_image(split).tolist()
     [[[0.5, 255.0]]]
     """
     total = np.zeros(split.shape, np.float64)
@@ -37,8 +37,8 @@ def mean_image(split: Split) -> Float32:
 def channel_moments(split: Split) -> tuple[Float32, Float32]:
     """Mean and standard deviation of each channel, each float32 [C], in one pass.
 
-    >>> split = ArraySplit(np.array([[[[0, 4]]], [[[0, 4]]]], np.uint8), np.array([0, 1]))
-    >>> channel_moments(split)
+    >>> split = mb.data.ArraySplit(np.array([[[[0, 4]]], [[[0, 4]]]], np.uint8), np.array([0, 1]))
+    >>> mb.data.channel_moments(split)
     (array([2.], dtype=float32), array([2.], dtype=float32))
     """
     channels, *places = split.shape  # [C, H, W], sequences [C, L], or features [C]

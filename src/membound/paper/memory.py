@@ -130,13 +130,14 @@ def _show_change(points: Sequence[float]) -> str:
 
 
 def table(result: dict[str, Any]) -> list[list[str]]:
+    """Of a search, not its last network: the smallest that it went through within LOSS points on validation images."""
     rows = [["network", "track", "nonzeros", "bytes (paper's formats)", "times smaller", "test accuracy"]]
     for numbers in result["nets"].values():
         dense = numbers["dense_bytes"]
         for each in numbers["within"]:
             rows.append(
-                [numbers["title"], f"paper, greedy, seed {each['seed']}", f"{each['nonzeros']:,}",
-                 f"{each['bytes']:,}", f"{each['times_smaller']:.1f}",
+                [numbers["title"], f"paper, greedy, seed {each['seed']}: smallest within {LOSS} points",
+                 f"{each['nonzeros']:,}", f"{each['bytes']:,}", f"{each['times_smaller']:.1f}",
                  f"{each['test']:.2f} (dense {each['dense_test']:.2f})"]
             )  # fmt: skip
         if len(numbers["within"]) > 1:

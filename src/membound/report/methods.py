@@ -273,7 +273,7 @@ def say_best(result: Facts, score: Score) -> str | None:
     >>> say_best({"finals": finals}, Score())
     'Paired by seed, A is better than B; C is within the spread of it.'
     >>> say_best({"finals": [finals[0], finals[2]]}, Score())
-    'Paired by seed, the seeds do not tell A and C apart (0.00 ± 0.00 points).'
+    'Paired by seed, these seeds cannot tell A and C apart (0.00 ± 0.00 points).'
     """
     finals = find_rows(result, "finals")
     means = [find_number(find_part(final, "seeds"), "mean") for final in finals]
@@ -291,7 +291,9 @@ def say_best(result: Facts, score: Score) -> str | None:
         return None
     name = str(find_text(best, "name"))
     if not beaten and not few:
-        return f"Paired by seed, the seeds do not tell {_list([name, *tied])} apart{_say_gap(others, score)}."
+        return (
+            f"Paired by seed, these seeds cannot tell {_list([name, *tied])} apart{_say_gap(others, score)}."
+        )
     rest = [f"{_list(tied)} {'is' if len(tied) == 1 else 'are'} {WITHIN} of it"] if tied else []
     rest += [f"two seeds are too few to tell for {_list(few)}"] if few else []
     if not beaten:

@@ -71,19 +71,19 @@ class Comparison:
         seeds: Sequence[int] | None = None,
         images: int | None = None,
     ) -> "Comparison":
-        """Of scores that are paired by their place: the first of `ours` and of `theirs` have the same seed.
+        """From scores paired by position: the first of `ours` and the first of `theirs` have the same seed.
 
         `images` are those that accuracies in percent were counted on: then the standard deviation of differences counts
         as no less than one of these, as when fits are compared. Without it, seeds that differ alike prove a difference.
 
-        >>> found = Comparison.of([86.9, 87.6, 86.9], [85.1, 84.0, 84.5])
+        >>> found = mb.Comparison.of([86.9, 87.6, 86.9], [85.1, 84.0, 84.5])
         >>> print(found)
         better by 2.60 ± 2.28
-        >>> print(Comparison.of([86.9], [85.1]))
+        >>> print(mb.Comparison.of([86.9], [85.1]))
         higher by 1.80 (one seed: no interval, so it may be chance)
-        >>> print(Comparison.of([90.0, 90.2, 89.9], [90.1, 90.0, 90.0], images=100))
+        >>> print(mb.Comparison.of([90.0, 90.2, 89.9], [90.1, 90.0, 90.0], images=100))
         within the spread (0.00 ± 2.48 points), which does not mean equal
-        >>> print(Comparison.of([90.0, 90.0], [91.0, 91.0], images=100))
+        >>> print(mb.Comparison.of([90.0, 90.0], [91.0, 91.0], images=100))
         too few seeds to tell (−1.00 ± 8.98 points)
         """
         if images is not None and images < 1:
@@ -91,7 +91,8 @@ class Comparison:
         known = list(range(len(ours)) if seeds is None else seeds)
         if not len(ours) == len(theirs) == len(known) or not known:
             raise MemboundError(
-                f"{len(ours)} scores against {len(theirs)}, for {len(known)} seeds: give one of both for each seed"
+                f"{len(ours)} scores against {len(theirs)}, for {len(known)} seeds: give one score of "
+                "each method for every seed"
             )
         values = [math.nan if each is None else float(each) for each in (*ours, *theirs)]
         if not all(map(math.isfinite, values)):

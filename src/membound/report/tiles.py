@@ -22,7 +22,7 @@ from membound.report.device import (
 from membound.report.elsewhere import fastest_elsewhere
 from membound.report.engines import SAME, gains_by_integers, noise_between
 from membound.report.guessing import is_guessing, say_guess, say_share
-from membound.report.markup import Markup, join, tag
+from membound.report.markup import Markup, join, keep_options, tag
 from membound.report.paired import BETTER, WORSE, say_verdict
 from membound.report.spread import compare, say_rule
 from membound.report.text import (
@@ -217,7 +217,7 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
     used, lines = final, []
     if gains_by_integers(final):
         used = find_part(final, "engine_int8")
-        lines.append(tag("p", "in 8-bit integers (", tag("code", "engine int8"), ")", class_="against"))
+        lines.append(tag("p", "in 8-bit integers (", _command("engine int8"), ")", class_="against"))
     shown = find_number(used, "latency_ms") or 0.0
     words = ("as fast", "as slow")
     if (peer := fastest_elsewhere(dense)) is not None:
@@ -230,9 +230,14 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
         lines.append(_line(*told, "dense", show_milliseconds(theirs)))
     if peer is None and int8:  # float32 on 8-bit weights says nothing of int8 kernels
         lines.append(
-            tag("p", "8 bits: ", tag("code", "membound bench --int8"), " times it", class_="against")
+            tag("p", "8 bits: not timed here; run ", _command("membound bench --int8"), class_="against")
         )
     return _draw(f"latency of one {name_of_example(final)}", show_milliseconds(shown), lines)
+
+
+def _command(text: str) -> Markup:
+    """Code that wraps in a narrow tile, but not within an option."""
+    return tag("code", *keep_options(text))
 
 
 def _time_tile(final: Facts, int8: Facts) -> Markup | None:

@@ -49,32 +49,34 @@ class Fitted:
       another network.
     - `members` are the accuracies of an ensemble's members; `history` has every candidate that was trained on the way,
       judged on validation images.
-    - `facts` has all else, as JSON: `file_bytes`, `header_bytes`, `memory_bytes` and the `memory_isa` that they are for
-      ('every': on any CPU), `latency_ms` (one image, on `threads` threads of this machine) and its `latency_spread`,
-      `engine_int8` (latency and memory of the same file with `mb.load(file, engine="int8")`, where a layer keeps enough
-      for it; and its accuracy, where it is faster), `fits_in_8_bits` (whether the dense network does) and
-      `is_dense_in_8_bits` (whether it was the better one, and this is it); `is_estimate`,
-      whether `accuracy` is that of such a copy; `parameters`, `nonzeros`, `weight_nonzeros`; `layers`, the records of
-      `mb.inspect` (`Inspection` lists their keys); `steps` and `seconds` of training;
-      `cut_after_training`, the part of the weights that was cut then, to meet the bound;
-      `training`, its `optimizer`, `peak_lr`, `search_peak_lr` (of the search whose winner it goes on from, at half of
-      that; else None), `warmup` (in steps), `batch_size`, `steps`, `usual_steps`, `weight_decay`,
-      `momentum`,
-      `ramp`, `every`, `seed`, `augment`, `smoothing`, `precision`, `teacher` (None where there was none),
-      `temperature` and `teacher_part`; `curves`, points with `iteration`, `loss` (the
-      mean since the point before, on training images), `seconds`, `nonzeros` and, where there are test images,
-      `accuracy` and `test_loss` on up to 1,000 of these, by which nothing is chosen; `tried`, sentences for people;
-      `classes`, with `name`, `images` and `errors` of each, as `accuracy` counts them, and `wrong`, the numbers of the
-      examples that `errors` counts, from 0 on (None of another task);
-      `class_iou`, of segmentation, in the order of the classes (None of another task, and of a class that is neither
-      there nor said), and `image_scores`, of segmentation and regression, the score of each example, in order;
-      `input_shape`, of one example; `takes_pictures`, whether `net.read` reads pictures for it; `class_names`, those in
-      the file, or None; `digests` of the `network` and of its
-      `training_data` and `test_data`, by which `compare` notices other ones;
-      `asked`, the `call`, its `strategy`, `strategy_source` (a digest, of a score of your own), `values` and `seed`;
-      `collapsed`, the class of everything, where a network says no other; `seeds`, where there were
-      several: `count`, `seeds`, `accuracies`, `mean`, `std`, and `file_bytes`, `values`, `layers`, `errors` and
-      `wrong` of each.
+    - `facts` has all else, as JSON:
+      - bytes: `file_bytes`, `header_bytes`, `memory_bytes` and the `memory_isa` that they are for ('every': on any
+        CPU); `cut_after_training`, the part of the weights that was cut then, to meet the bound; `fits_in_8_bits`,
+        whether the dense network does; `is_dense_in_8_bits`, whether it was the better one, and this is it;
+      - time: `latency_ms` (one image, on `threads` threads of this machine) and its `latency_spread`; `engine_int8`,
+        latency and memory of the same file with `mb.load(file, engine="int8")`, where a layer keeps enough for it, and
+        its accuracy, where it is faster;
+      - the network: `parameters`, `nonzeros`, `weight_nonzeros`; `layers`, the records of `mb.inspect` (`Inspection`
+        lists their keys); `input_shape`, of one example; `takes_pictures`, whether `net.read` reads pictures for it;
+        `class_names`, those in the file, or None;
+      - `training`: its `optimizer`, `peak_lr`, `search_peak_lr` (of the search whose winner it goes on from, at half of
+        that; else None), `warmup` (in steps), `batch_size`, `steps`, `usual_steps`, `weight_decay`, `momentum`, `ramp`
+        (`begin`, `until`, and `again`, when the size is measured once more), `every`, `seed`, `augment`, `smoothing`,
+        `precision`, `teacher` (None where there was none), `temperature` and `teacher_part`; `steps` and `seconds` of
+        training, with those of all that it goes on from (`steps`) and of all members (`seconds`);
+      - `curves`: points with `iteration`, `loss` (the mean since the point before, on training images), `seconds`,
+        `nonzeros` and, where there are test images, `accuracy` and `test_loss` on up to 1,000 of these, by which
+        nothing is chosen;
+      - judged: `is_estimate`, whether `accuracy` is that of a copy, as above; `classes`, with `name`, `images` and
+        `errors` of each, as `accuracy` counts them; `wrong`, the numbers of the examples that `errors` counts, from 0
+        on (None of another task); `class_iou`, of segmentation, in the order of the classes (None of another task, and
+        of a class that is neither there nor said); `image_scores`, of segmentation and regression, the score of each
+        example, in order; `collapsed`, the class of everything, where a network says no other;
+      - `seeds`, where there were several: `count`, `seeds`, `accuracies`, `mean`, `std`, and `file_bytes`, `values`,
+        `layers`, `errors` and `wrong` of each;
+      - `asked`: the `call`, its `strategy`, `strategy_source` (a digest, of a score of your own), `kind`, `values`,
+        `seed` and `seconds`; `tried`, sentences for people; `digests` of the `network` and of its `training_data` and
+        `test_data`, by which `compare` notices other ones.
     - For a microcontroller, `flash` and `ram` are bytes and `ms` is the estimated time of an image (None for other
       targets), and `facts["micro"]` has their parts:
       `flash_bytes` are `constant_bytes` (of them `weight_bytes`, and `table_bytes` where activations have `tables`) and

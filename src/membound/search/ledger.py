@@ -308,10 +308,11 @@ def _check_same(
         if parameters:  # what the caller calls it: by the last word of the place, unless it says otherwise
             named = (name for begin, name in parameters.items() if place.startswith(begin))
             name = next(named, re.sub(r"\[\d+\]", "", place).rpartition(".")[2])
-        said.setdefault(name, f"{name} was {old} and is {new} now")
+        was, now = ("not given" if each in ("null", "absent") else each for each in (old, new))
+        said.setdefault(name, f"{name} was {was}, and is {now} now")
     if said:
         raise TrainingError(
-            f"{path} holds another run: {'; '.join(said.values())}: "
+            f"{path} belongs to another run: {'; '.join(said.values())}: "
             "choose another run directory, or give the options as they were",
             about=list(said),
         )

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -14,6 +15,7 @@ from membound.search.place import Place, Watch
 from membound.search.progress import watch_of
 from membound.search.request import Choices, Examples
 from membound.train.fingerprints import source_digest
+from membound.zoo.networks import ZOO, build_for, find
 
 Once = Callable[[Choices, Place], list[Fitted]]
 
@@ -140,7 +142,31 @@ def describe_call(model: Any, examples: Examples, bound: Bound, choices: Choices
     words += [
         f"{name}={name}" for name, data in vars(examples).items() if name != "train_data" and data is not None
     ]
-    return f"mb.fit({', '.join([_show(model), 'train_data', *words])})"
+    return f"mb.fit({', '.join([_show_model(model), 'train_data', *words])})"
+
+
+def _show_model(model: Any) -> str:
+    """A function by its name; what the command line was given as Python has it, if it has.
+
+    >>> _show_model(partial(build_for, "nets:net", 10, 1)), _show_model(partial(build_for, "quick", 10))
+    ('nets.net', 'mb.zoo.cifar10_quick')
+    >>> _show_model(partial(describe_call, seed=1))
+    'partial(describe_call, seed=1)'
+    """
+    if not isinstance(model, partial):
+        return _show(model)
+    made = model.func
+    if made is not build_for:
+        words = [
+            *map(_show, model.args),
+            *(f"{name}={_show(value)}" for name, value in model.keywords.items()),
+        ]
+        return f"partial({', '.join([_show_model(made), *words])})"
+    spec = str(model.args[0])
+    known = find(spec)
+    if known is not None:
+        return f"mb.zoo.{next(name for name, each in ZOO.items() if each is known)}"
+    return spec.replace(":", ".") if ":" in spec else f"<{spec}>"
 
 
 def _differs(value: Any, default: Any) -> bool:

@@ -16,6 +16,7 @@ from typing import Literal
 from membound.errors import ModelError
 from membound.store.formats import expected_bytes, matrix_shape
 from membound.store.graph import Shape
+from membound.store.values import value_type
 
 Accounting = Literal["paper", "ours"]
 THE_PAPERS = ("dense", "bitmask", "indexed")
@@ -40,6 +41,19 @@ def best_format(size: int, nonzeros: int, values: str = "f32") -> tuple[str, int
     sizes = format_sizes(size, nonzeros, values)
     name = min(sizes, key=sizes.__getitem__)
     return name, sizes[name]
+
+
+def best_packed_format(shape: Shape, nonzeros: int, values: str) -> tuple[str, int]:
+    """The smallest of our formats for a layer whose palette holds all its values, for nonzeros at random places.
+
+    >>> best_packed_format((500, 800), 20_000, "p4")
+    ('rice', 24498)
+    """
+    rows, columns = matrix_shape(shape)
+    sizes = expected_bytes(rows, columns, nonzeros, values, packed=True)
+    name = min(sizes, key=lambda each: int(sizes[each]))
+    scales = 2 * rows if value_type(values).coded else 0  # which values that are exact do without
+    return name, int(sizes[name]) - scales
 
 
 def total_bytes(

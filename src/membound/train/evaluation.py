@@ -18,7 +18,7 @@ from membound.modules import explain_refusal
 from membound.train.batches import Feeder, size_together, whole
 from membound.train.parallel import World
 from membound.train.several import plain
-from membound.train.shapes import OVER_TIME, advise_features, advise_shape
+from membound.train.shapes import advise_features, advise_shape
 from membound.train.sharded import is_sharded
 from membound.train.task import CLASSIFICATION, Task
 from membound.units import name_examples
@@ -145,9 +145,7 @@ def _run_one(model: nn.Module, feeder: Feeder) -> tuple[Any, Tensor]:
         if (unknown := _unknown_names(feeder.split, model)) is not None:
             raise DataError(f"the network does not take these examples: {unknown}") from error
         if (advice := advise_shape(shape, why, model, reading)) is not None:
-            short = advice.startswith(("Linear", OVER_TIME, *filter(None, [reading])))
-            plain_why = why.partition(";")[0] if short else why
-            why, about = f"{plain_why}; {advice}", ("layout",) if "layout" in advice else ()
+            why, about = advice, ("layout",) if "layout" in advice else ()
         elif len(shape) == 1:
             why = why.replace(", or pool before it", "")  # features have no place
         elif "channel" in why:

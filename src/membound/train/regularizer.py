@@ -46,8 +46,7 @@ def attach(
 
     >>> model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2))
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    >>> from membound.train.updates import l0_project
-    >>> reg = attach(optimizer, model, {"*": l0_project(keep=0.25, every=10)})
+    >>> reg = mb.attach(optimizer, model, {"*": mb.l0_project(keep=0.25, every=10)})
     >>> for step in range(20):
     ...     optimizer.zero_grad()
     ...     model(torch.randn(16, 8)).square().mean().backward()
@@ -350,8 +349,7 @@ class Regularizer:
         too, the largest weights stay.
 
         >>> model = nn.Linear(8, 4)
-        >>> from membound.train.updates import l0_project
-        >>> reg = attach(torch.optim.SGD(model.parameters(), lr=0.1), model, {"*": l0_project(keep=0.25)})
+        >>> reg = mb.attach(torch.optim.SGD(model.parameters(), lr=0.1), model, {"*": mb.l0_project(keep=0.25)})
         >>> average = torch.optim.swa_utils.AveragedModel(model)
         >>> reg.project_(average)
         >>> int(average.module.weight.count_nonzero())

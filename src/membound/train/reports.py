@@ -1,10 +1,12 @@
 """What the weights under rules take, layer by layer."""
 
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from membound.notebook import html_block, html_table, show_shape
-from membound.store.sizes import best_format
+from membound.store.quantize import LINEAR_FROM
+from membound.store.sizes import best_format, best_packed_format
 from membound.train.grids import Even
 from membound.train.palette import count_values
 from membound.train.rules import Target
@@ -15,9 +17,10 @@ from membound.train.sharded import count_empty, count_nonzeros
 class LayerReport:
     """The state of one weight under a rule: its nonzeros, and how many are allowed now (`bound`).
 
-    `bytes` are in the best of the paper's storage formats, which is `format`. Where a palette acts, `levels` is how
-    many different nonzero values are allowed now, and `distinct` how many there are. `empty` counts its rows and
-    columns, the outputs and inputs of a layer, that are all zero.
+    `bytes` are in the best format, which is `format`: in float32 of the paper's. Where a palette acts, `levels` is how
+    many different nonzero values are allowed now, and `distinct` how many there are; with at most 64 levels, bytes are
+    those of `bits` a value, in the best format of packed files. `empty` counts its rows and columns, the outputs and
+    inputs of a layer, that are all zero.
     """
 
     name: str
@@ -35,8 +38,14 @@ class LayerReport:
         """The same with its bound imposed: what would be deployed now."""
         if self.bound is None or self.nonzeros <= self.bound:
             return self
-        name, size = best_format(self.size, self.bound)  # a palette has acted on the weight already
+        name, size = _best(self.shape, self.bound, self.bits)  # a palette has acted on the weight already
         return replace(self, nonzeros=self.bound, format=name, bytes=size)
+
+    @property
+    def bits(self) -> int:
+        """Of a value: 32, or as few as hold the levels of a palette."""
+        few = 0 if self.levels is None else max((self.levels - 1).bit_length(), 1)
+        return few if 0 < few < LINEAR_FROM else 32
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,7 @@ class Report:
             for layer in self.layers
         ]  # fmt: skip
         values = ["values"] if self._has_palettes else []
-        head = ["layer", "shape", "format", "nonzeros", "allowed", *values, "bytes"]
+        head = ["layer", "shape", "format", "nonzeros", "allowed", *values, self._bytes]
         title = f"{self.nonzeros:,} nonzeros under rules, {self.bytes:,} bytes"
         return html_block(title, html_table(head, rows, words=3), note=self._note)
 
@@ -90,7 +99,7 @@ class Report:
 
     def __str__(self) -> str:
         values = ["values"] if self._has_palettes else []
-        rows = [("layer", "shape", "nonzeros", "kept", "bound", *values, "bytes", "format")]
+        rows = [("layer", "shape", "nonzeros", "kept", "bound", *values, self._bytes, "format")]
         for layer in self.layers:
             shape = "x".join(map(str, layer.shape))
             kept = f"{layer.nonzeros / max(layer.size, 1):.2%}"
@@ -102,8 +111,27 @@ class Report:
         lines = [
             "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
         ]
-        what = "bytes: these weights in float32, in the smaller of two formats; mb.save may write fewer"
-        return "\n".join([*lines, what, *([self._note] if self._note else [])])
+        return "\n".join([*lines, self._counted, *([self._note] if self._note else [])])
+
+    @property
+    def _bytes(self) -> str:
+        """The heading of bytes: in how many bits a value."""
+        counted = sorted({layer.bits for layer in self.layers}) or [32]
+        few = [str(bits) for bits in counted if bits < 32]
+        if not few:
+            return "bytes in float32"
+        return f"bytes in {' and '.join(few)} bits{'' if counted[-1] < 32 else ' or float32'}"
+
+    @property
+    def _counted(self) -> str:
+        """What is counted."""
+        if all(layer.bits == 32 for layer in self.layers):
+            return "bytes: these weights in float32, in the smaller of two formats; mb.save may write fewer"
+        palettes = "those with a palette in its bits, palette and positions included"
+        others = ", others in float32" if any(layer.bits == 32 for layer in self.layers) else ""
+        return (
+            f"bytes: these weights, {palettes}{others}; mb.save adds biases and a header, and may write fewer"
+        )
 
     @property
     def _note(self) -> str:
@@ -122,21 +150,21 @@ def report_layer(target: Target, progress: float | None) -> LayerReport:
     weight, update = target.weight, target.update
     size, nonzeros = weight.numel(), count_nonzeros(weight)
     bound = None if update.bound is None else update.allowed(size, progress)
-    name, nbytes = best_format(size, nonzeros)
     few = update.levels
     levels = few.at(progress) if few is not None and few.acts(progress) else None
     if isinstance(levels, Even):  # every row has values of its own
         levels = None
     distinct = None if levels is None else count_values(weight)
-    return LayerReport(
-        target.name,
-        tuple(weight.shape),
-        size,
-        nonzeros,
-        bound,
-        name,
-        nbytes,
-        levels,
-        distinct,
-        count_empty(weight),
+    shape = tuple(weight.shape)
+    layer = LayerReport(
+        target.name, shape, size, nonzeros, bound, "", 0, levels, distinct, count_empty(weight)
     )
+    name, nbytes = _best(shape, nonzeros, layer.bits)
+    return replace(layer, format=name, bytes=nbytes)
+
+
+def _best(shape: tuple[int, ...], nonzeros: int, bits: int) -> tuple[str, int]:
+    """The best format for so many nonzeros, and its bytes."""
+    if bits == 32 or not nonzeros:
+        return best_format(math.prod(shape), nonzeros)
+    return best_packed_format(shape, nonzeros, f"p{bits}")

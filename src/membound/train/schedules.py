@@ -71,7 +71,7 @@ def _call(schedule: Schedule, progress: float) -> Number:
 def constant(value: Number) -> Schedule:
     """The same value throughout.
 
-    >>> constant(0.05)(0.7)
+    >>> mb.constant(0.05)(0.7)
     0.05
     """
     return Known(f"constant({value!r})", lambda progress: value)
@@ -85,7 +85,7 @@ def ramp(
     linear: start + (end - start) u; cubic: end + (start - end) (1 - u)^3, fast at first and slow near the end,
     with u = (progress - begin) / (until - begin). Two ints give ints (a `keep` counted in weights).
 
-    >>> keep = ramp(1.0, 0.05, begin=0.2, until=0.8)
+    >>> keep = mb.ramp(1.0, 0.05, begin=0.2, until=0.8)
     >>> keep(0.1), round(keep(0.5), 5), keep(0.9)
     (1.0, 0.16875, 0.05)
     """
@@ -106,7 +106,7 @@ def ramp(
 def cosine(start: Number, end: Number, begin: float = 0.0, until: float = 1.0) -> Schedule:
     """From `start` to `end` along half a cosine: end + (start - end) (1 + cos(pi u)) / 2.
 
-    >>> lr = cosine(0.1, 0.0)
+    >>> lr = mb.cosine(0.1, 0.0)
     >>> lr(0.0), round(lr(0.5), 6), lr(1.0)
     (0.1, 0.05, 0.0)
     """
@@ -121,7 +121,7 @@ def cosine(start: Number, end: Number, begin: float = 0.0, until: float = 1.0) -
 def steps(values: Mapping[float, Number]) -> Schedule:
     """Piecewise constant: `values[p]` from progress p on; there must be a value for 0.
 
-    >>> keep = steps({0.0: 1.0, 0.5: 0.2, 0.8: 0.05})
+    >>> keep = mb.steps({0.0: 1.0, 0.5: 0.2, 0.8: 0.05})
     >>> keep(0.49), keep(0.5), keep(1.0)
     (1.0, 0.2, 0.05)
     """

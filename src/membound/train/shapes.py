@@ -6,89 +6,142 @@ from itertools import islice
 
 from torch import nn
 
-IMAGES = "Conv2d takes images: save x of [n, channels, height, width]"
 OVER_TIME = "Conv2d of (k, 1) takes a sequence as [channels, time, 1]"
-SEQUENCES = f"{OVER_TIME}: save x of [n, channels, time, 1], and give the layout NCHW"
 
 
 def advise_shape(shape: tuple[int, ...], why: str, model: nn.Module, reading: str = "") -> str | None:
-    """What the network takes, and how to save x so; None if that cannot be told. `why` is what `explain_refusal` says.
+    """What the network takes, and how to give x so; None if that cannot be told. `why` is what `explain_refusal` says.
 
-    `reading` says how an .npz was read, where that is known.
+    `reading` says how an .npz was read: only there is a layout to give. It is empty where x comes from Python.
 
     >>> why, read = "layer '0' takes 6 channels and gets 1; change that layer", "x_train is [9, 6, 50, 1], read as NHWC"
     >>> advise_shape((1, 6, 50), why, nn.Conv2d(6, 8, 3), read)
-    'x_train is [9, 6, 50, 1], read as NHWC: give the layout NCHW'
-    >>> advise_shape((1, 3, 64), "layer '0' takes 3 channels and gets 1; change that layer", nn.Conv2d(3, 8, 3))
-    'the layout NCHW would read 3 channels from x of [n, 3, 64, 1]; if x is [n, 3, 64], save x[..., None] first'
+    "layer '0' takes 6 channels and gets 1; x_train is [9, 6, 50, 1], read as NHWC: give the layout NCHW"
+    >>> advise_shape((28, 28), "layer '0' takes 28 channels and gets 1", nn.Conv2d(28, 8, 3))
+    'gray images are [n, 1, 28, 28]: give x[:, None]'
+    >>> advise_shape((3, 64), "layer '0' takes 3 channels and gets 1", nn.Conv2d(3, 8, (5, 1)))
+    'Conv2d of (k, 1) takes a sequence as [channels, time, 1]: give x[..., None]'
     >>> advise_shape((64, 64, 3), "layer '0' takes 3 channels and gets 64; change that layer", nn.Conv2d(3, 8, 3))
-    'the layout NHWC would read 3 channels (of an array, pass x.transpose(0, 3, 1, 2))'
-    >>> advise_shape((784,), "layer '0' takes examples of 3 dimensions and gets 1", nn.Conv2d(3, 8, 3))
-    'Conv2d takes images: save x of [n, channels, height, width]'
+    "layer '0' takes 3 channels and gets 64; Conv2d takes [channels, height, width]: give x.transpose(0, 3, 1, 2)"
     >>> advise_shape((64, 3), "layer '0' takes 3 channels and gets 64; change that layer", nn.Conv1d(3, 8, 3))
-    'Conv1d takes [channels, time]: save x.transpose(0, 2, 1)'
+    "layer '0' takes 3 channels and gets 64; Conv1d takes [channels, time]: give x.transpose(0, 2, 1)"
     >>> advise_shape((6, 1), "layer '0' takes 6 features and gets 1", nn.Linear(6, 2))
-    'Linear takes features: save x of [n, 6], x.reshape(len(x), -1)'
+    "layer '0' takes 6 features and gets 1; Linear takes features: give x of [n, 6], x.reshape(len(x), -1)"
     """
-    takes = re.search(r"takes (\d+) channels? and gets", why)
-    channels = int(takes[1]) if takes else None
-    wide = next(_parts(model, nn.Conv2d), None)
+    wide, along = next(_parts(model, nn.Conv2d), None), next(_parts(model, nn.Conv1d), None)
+    if isinstance(wide, nn.Conv2d) and len(shape) == 2:
+        return _advise_flat(
+            shape, wide, reading
+        )  # torch takes two axes for one image, and blames some later layer
     if isinstance(wide, nn.Conv2d):
-        return _advise_images(shape, why, channels, wide.kernel_size[0] > 1 == wide.kernel_size[1], reading)
-    if next(_parts(model, nn.Conv1d), None) is not None:
-        return _advise_sequences(shape, channels)
-    return advise_features(shape, model)
+        advice = _advise_images(shape, why, wide, reading)
+    elif isinstance(along, nn.Conv1d):
+        advice = _advise_sequences(shape, along.in_channels, reading)
+    else:
+        advice = advise_features(shape, model, reading)
+    return None if advice is None else f"{why.partition(';')[0]}; {advice}"
 
 
-def advise_features(shape: tuple[int, ...], model: nn.Module) -> str | None:
+def advise_features(shape: tuple[int, ...], model: nn.Module, reading: str = "") -> str | None:
     """For a network of linear layers alone that gets more than one axis."""
     first = next(_parts(model, nn.Linear), None)
     others = (nn.Flatten, nn.Unflatten, nn.Embedding, nn.RNNBase, nn.MultiheadAttention, nn.Conv1d, nn.Conv2d)
     if not isinstance(first, nn.Linear) or len(shape) < 2 or next(_parts(model, *others), None) is not None:
         return None
-    fits = math.prod(shape) == first.in_features
-    return f"Linear takes features: save x of [n, {first.in_features}]{', x.reshape(len(x), -1)' if fits else ''}"
+    fits = ", x.reshape(len(x), -1)" if math.prod(shape) == first.in_features else ""
+    return f"Linear takes features: {_verb(reading)} x of [n, {first.in_features}]{fits}"
 
 
 def _parts(model: nn.Module, *kinds: type[nn.Module]) -> "islice[nn.Module]":
     return islice((part for part in model.modules() if isinstance(part, kinds)), 1)
 
 
-def _advise_images(
-    shape: tuple[int, ...], why: str, channels: int | None, over_time: bool, reading: str
-) -> str | None:
-    if len(shape) == 2 and shape[0] == channels:
-        return f"{OVER_TIME}: save x[..., None], and give the layout NCHW"
-    if len(shape) == 2:
-        return (
-            "gray images need an axis for their one channel, [n, 1, H, W], as x[:, None] adds it; "
-            f"{OVER_TIME}, in the layout NCHW"
-        )
-    if len(shape) != 3:
-        return SEQUENCES if over_time else IMAGES
-    if over_time and "nothing is left" in why:
-        return SEQUENCES
-    if over_time and shape[2] == 1 and shape[1] == channels:
-        return f"{OVER_TIME}: save x.transpose(0, 2, 1, 3)"
-    layouts = [layout for layout, side in (("NCHW", 1), ("NHWC", 2)) if shape[side] == channels]
-    if len(layouts) != 1:
+def _verb(reading: str) -> str:
+    return "save" if reading else "give"
+
+
+def _is_over_time(layer: nn.Conv2d) -> bool:
+    return layer.kernel_size[0] > 1 == layer.kernel_size[1]
+
+
+def _in_layout(reading: str, layout: str) -> str:
+    """How a sentence about x goes on where a layout is to be given, too."""
+    return f", and give the layout {layout}" if reading else ""
+
+
+def _advise_flat(shape: tuple[int, ...], layer: nn.Conv2d, reading: str) -> str:
+    """Of two axes: gray images, or sequences for Conv2d of (k, 1)."""
+    first, second = shape
+    if _is_over_time(layer) and layer.in_channels != 1:
+        if layer.in_channels == first:
+            return f"{OVER_TIME}: {_verb(reading)} x[..., None]{_in_layout(reading, 'NCHW')}"
+        if layer.in_channels == second and reading:
+            return f"{OVER_TIME}: save x[:, :, None], and give the layout NHWC"
+        if layer.in_channels == second:
+            return f"{OVER_TIME}: give x.transpose(0, 2, 1)[..., None]"
+        shown = f"[n, {layer.in_channels}, time, 1]"
+        return f"{OVER_TIME}: {_verb(reading)} x of {shown}{_in_layout(reading, 'NCHW')}"
+    if layer.in_channels not in (1, first):  # `fit` tells a function that it has `first` channels
+        shown = f"[n, {layer.in_channels}, height, width]"
+        return f"Conv2d takes images: {_verb(reading)} x of {shown}{_in_layout(reading, 'NCHW')}"
+    if reading:
+        return f"{reading}: for gray images, leave out the layout"
+    return f"gray images are [n, 1, {first}, {second}]: give x[:, None]"
+
+
+def _advise_images(shape: tuple[int, ...], why: str, layer: nn.Conv2d, reading: str) -> str | None:
+    over_time = _is_over_time(layer)
+    if len(shape) != 3 or (over_time and reading and "nothing is left" in why):
+        if over_time:
+            layout = _in_layout(reading, "NCHW")
+            return f"{OVER_TIME}: {_verb(reading)} x of [n, channels, time, 1]{layout}"
+        return f"Conv2d takes images: {_verb(reading)} x of [n, channels, height, width]"
+    takes = re.search(r"takes (\d+) channels? and gets", why)
+    places = [place for place in (1, 2) if takes and shape[place] == int(takes[1])]
+    if over_time and not places and "nothing is left" in why and shape[1] == 1:
+        return f"{OVER_TIME}: give x.transpose(0, 1, 3, 2)"
+    if len(places) != 1:
         return None
     if reading:
-        saved = "" if reading.endswith(("NHWC", "NCHW")) else "save x[..., None], and "
-        return f"{reading}: {saved}give the layout {layouts[0]}"
-    said = f"the layout {layouts[0]} would read {channels} channel{'' if channels == 1 else 's'}"
-    if layouts == ["NHWC"]:
-        return f"{said} (of an array, pass x.transpose(0, 3, 1, 2))"
-    flat_x = ", ".join(map(str, ("n", *shape[1:])))
-    return f"{said} from x of [{flat_x}, 1]; if x is [{flat_x}], save x[..., None] first"
+        found = _advise_layout(places[0], over_time, reading.rpartition(" ")[2])
+        return found and f"{reading}: {found}"
+    if over_time:
+        axes = [0, 1 + places[0], *(axis for axis in (1, 2, 3) if axis != 1 + places[0])]
+        if shape[axes[2] - 1] == 1:  # time is before the axis of one
+            axes[2:] = axes[:1:-1]
+        return f"{OVER_TIME}: give x.transpose({', '.join(map(str, axes))})"
+    moved = "(0, 2, 1, 3)" if places == [1] else "(0, 3, 1, 2)"
+    return f"Conv2d takes [channels, height, width]: give x.transpose{moved}"
 
 
-def _advise_sequences(shape: tuple[int, ...], channels: int | None) -> str | None:
-    takes = "Conv1d takes [channels, time]"
+def _advise_layout(place: int, over_time: bool, read_as: str) -> str | None:
+    """How to save an array, and the layout for it; its channels were read as the height (1) or the width (2)."""
+    if read_as == "NCHW":
+        return "save x.transpose(0, 2, 1, 3)" if place == 1 else "give the layout NHWC"
+    if read_as == "NHWC":
+        turned = "save x.transpose(0, 2, 1, 3), and " if place == 2 else ""
+        return f"{turned}give the layout NCHW"
+    if not over_time:
+        return None
+    return f"save {('x[..., None], and give the layout NCHW', 'x[:, :, None], and give the layout NHWC')[place - 1]}"
+
+
+def _advise_sequences(shape: tuple[int, ...], channels: int, reading: str) -> str | None:
+    takes, verb, layout = "Conv1d takes [channels, time]", _verb(reading), _in_layout(reading, "NCL")
     if len(shape) == 2:
-        return f"{takes}: save x.transpose(0, 2, 1)" if shape[1] == channels else None
+        return f"{takes}: {verb} x.transpose(0, 2, 1)" if channels == shape[1] != shape[0] else None
+    if len(shape) == 1 and channels == 1:
+        return f"{takes}: {verb} x[:, None]{layout}"
     if len(shape) != 3:
-        return f"{takes}: save x of [n, channels, time], and give the layout NCL"
-    saved = ": save x[..., 0]" if shape[2] == 1 else ""
-    joined = " and give the layout NCL" if saved else " in the layout NCL"
-    return f"{takes}{saved},{joined}; for a microcontroller, take Conv2d of (k, 1)"
+        return f"{takes}: {verb} x of [n, channels, time]{layout}"
+    if reading.endswith("one channel"):  # x is [n, channels, time], or the other way round
+        turned = "save x.transpose(0, 2, 1), and " if channels == shape[2] != shape[1] else ""
+        advice = f"{turned}give the layout NCL"
+    elif reading:
+        flat = {1: "x[..., 0]"} if reading.endswith("NHWC") else {1: "x[:, 0]"}
+        index = flat.get(shape[0]) or ("x[..., 0]" if shape[2] == 1 else None)
+        advice = f"save {index or 'x of [n, channels, time]'}, and give the layout NCL"
+    else:
+        index = "x[..., 0]" if shape[2] == 1 else "x[:, 0]" if shape[0] == 1 else None
+        return f"{takes}: give {index or 'x of [n, channels, time]'}"
+    return f"{takes}: {advice}; for a microcontroller, take Conv2d of (k, 1)"

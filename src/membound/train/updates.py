@@ -88,11 +88,11 @@ class Update:
       right.
     - `levels` is `palette`'s, and for no other: leave it None.
 
-    >>> def clip(limit: float) -> Update:
+    >>> def clip(limit: float) -> mb.Update:
     ...     def after(weight: Tensor, moment: Moment) -> None:
     ...         weight.clamp_(-limit, limit)
     ...
-    ...     return Update(("clip",), (limit,), after=after)
+    ...     return mb.Update(("clip",), (limit,), after=after)
     >>> weight = torch.tensor([0.5, -0.2, 2.0])
     >>> clip(1.0).after(weight, Moment(step=1, progress=None, lr=0.1))
     >>> weight
@@ -203,8 +203,7 @@ class Update:
     def describe(self) -> str:
         """What it is in a few words, for a checkpoint: the same rules have the same.
 
-        >>> from membound.train.schedules import ramp
-        >>> l0_project(0.1).describe(), l2_decay(ramp(0.0, 1e-4)).describe()
+        >>> mb.l0_project(0.1).describe(), mb.l2_decay(mb.ramp(0.0, 1e-4)).describe()
         ('l0_project(0.1, 100)', 'l2_decay(ramp(0.0, 0.0001))')
         """
         numbers = ", ".join(map(name_number, self.arguments))
@@ -214,7 +213,7 @@ class Update:
 def l2_decay(strength: float | Schedule) -> Update:
     """Weight decay, in the gradient: g <- g + strength W.
 
-    >>> l2_decay(5e-4).kinds
+    >>> mb.l2_decay(5e-4).kinds
     ('l2_decay',)
     """
     at = _strength("l2_decay", strength)
@@ -242,7 +241,7 @@ def l1_shrink(strength: float | Schedule) -> Update:
     """Soft thresholding, the l1 norm's proximal map: W <- sign(W) max(|W| - lr strength, 0).
 
     >>> weight = torch.tensor([0.5, -0.2, 0.05])
-    >>> l1_shrink(1.0).after(weight, Moment(step=1, progress=None, lr=0.125))
+    >>> mb.l1_shrink(1.0).after(weight, Moment(step=1, progress=None, lr=0.125))
     >>> weight
     tensor([ 0.3750, -0.0750,  0.0000])
     """
@@ -266,7 +265,7 @@ def l0_project(keep: Number | Schedule, every: int = 100, rank: Rank | None = No
     `rank=lambda w: (w * w.grad).abs()`. A rank with a second argument gets what updates keep in `moment.state`.
 
     >>> weight = torch.tensor([0.5, -0.2, 0.05, -0.9])
-    >>> l0_project(keep=0.5, every=1).after(weight, Moment(step=1, progress=None, lr=0.1))
+    >>> mb.l0_project(keep=0.5, every=1).after(weight, Moment(step=1, progress=None, lr=0.1))
     >>> weight
     tensor([ 0.5000,  0.0000,  0.0000, -0.9000])
     """
@@ -308,7 +307,7 @@ def palette(levels: int | Callable[[float], int | None] = 16, every: int = 100, 
     `every` steps the entries are fitted to V anew, by k-means; with `l0_project` to what it keeps. All are exact in 16
     bits. `finish()` leaves the weight with at most `levels` different nonzeros, 2^b of which are stored in b bits each.
 
-    >>> chain(l0_project(0.05), palette(levels=16)).kinds
+    >>> mb.chain(mb.l0_project(0.05), mb.palette(levels=16)).kinds
     ('l0_project', 'palette')
     """
     levels, every, begin = plain_number(levels), plain_number(every), of_python(begin)
@@ -319,7 +318,7 @@ def palette(levels: int | Callable[[float], int | None] = 16, every: int = 100, 
 def chain(*updates: Update) -> Update:
     """Several updates on one weight, in the order given; a palette comes last, wherever it stands.
 
-    >>> chain(l2_decay(1e-4), l1_shrink(2e-4)).kinds
+    >>> mb.chain(mb.l2_decay(1e-4), mb.l1_shrink(2e-4)).kinds
     ('l2_decay', 'l1_shrink')
     """
     if not updates or not all(isinstance(update, Update) for update in updates):

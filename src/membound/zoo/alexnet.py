@@ -68,7 +68,7 @@ def alexnet(classes: int = 1000, generator: torch.Generator | None = None) -> Al
     """AlexNet with fresh weights, drawn from `generator` or else from torch's own random state.
 
     >>> with torch.device("meta"):
-    ...     sum(p.numel() for p in alexnet().parameters())
+    ...     sum(p.numel() for p in mb.zoo.alexnet().parameters())
     60965224
     """
     return AlexNet(classes, generator)

@@ -40,7 +40,7 @@ def read_caffemodel(path: Path) -> dict[str, list[Array]]:
     matrix of a fully-connected layer as [1, 1, out, in]. A layer pruned by Dynamic Network Surgery may have
     its masks behind them.
 
-    >>> read_caffemodel("lenet.caffemodel")
+    >>> mb.zoo.read_caffemodel("lenet.caffemodel")
     Traceback (most recent call last):
     membound.errors.WeightsError: lenet.caffemodel: No such file or directory; give the path of a file
     """
@@ -52,7 +52,7 @@ def read_caffemodel(path: Path) -> dict[str, list[Array]]:
 def read_binaryproto(path: Path) -> Array:
     """The mean image [C, H, W] of a file that Caffe's compute_image_mean wrote.
 
-    >>> read_binaryproto("mean.binaryproto")
+    >>> mb.zoo.read_binaryproto("mean.binaryproto")
     Traceback (most recent call last):
     membound.errors.WeightsError: mean.binaryproto: No such file or directory; give the path of a file
     """
@@ -75,8 +75,7 @@ def load_caffemodel(net: nn.Module, path: Path, names: Mapping[str, str] | None 
     layer of the network must find its partner. 0/1 masks behind the weights are applied. The order of the
     channels (Caffe's images are BGR where OpenCV read them) stays as it is.
 
-    >>> from membound.zoo import lenet
-    >>> load_caffemodel(lenet(), ".")
+    >>> mb.zoo.load_caffemodel(mb.zoo.lenet(), ".")
     Traceback (most recent call last):
     membound.errors.WeightsError: .: not a regular file; give the path of a file
     """

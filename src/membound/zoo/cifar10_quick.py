@@ -56,7 +56,7 @@ def cifar10_quick(
 
     `hidden` units are in the first fully-connected layer.
 
-    >>> sum(p.numel() for p in cifar10_quick().parameters())
+    >>> sum(p.numel() for p in mb.zoo.cifar10_quick().parameters())
     145578
     """
     return Cifar10Quick(classes, generator, hidden)

@@ -118,7 +118,7 @@ def efficientnet_lite0(classes: int = 1000) -> EfficientNetLite0:
 
     >>> import torch
     >>> with torch.device("meta"):
-    ...     sum(p.numel() for p in efficientnet_lite0().parameters())
+    ...     sum(p.numel() for p in mb.zoo.efficientnet_lite0().parameters())
     4652008
     """
     return EfficientNetLite0(classes)

@@ -55,7 +55,7 @@ def lenet(classes: int = 10, generator: torch.Generator | None = None, hidden: i
 
     `hidden` units are in the first fully-connected layer.
 
-    >>> sum(p.numel() for p in lenet().parameters())
+    >>> sum(p.numel() for p in mb.zoo.lenet().parameters())
     431080
     """
     return LeNet(classes, generator, hidden)

@@ -8,16 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from torch import nn
 
 from membound.errors import WeightsError, a_kind
+from membound.specs import no_attribute, no_module, split_spec
 from membound.zoo.alexnet import AlexNet, alexnet
 from membound.zoo.cifar10_quick import Cifar10Quick, cifar10_quick
 from membound.zoo.efficientnet_lite0 import efficientnet_lite0
 from membound.zoo.lenet import LeNet, lenet
-from membound.zoo.messages import choices, nearest
 from membound.zoo.onnx_file import is_onnx, read_onnx
 from membound.zoo.solver import Solver
 from membound.zoo.tiny import ds_cnn, mobilenet_v1, resnet8
@@ -50,7 +49,7 @@ CLASSES = ("classes", "num_classes", "n_classes")  # what functions call the num
 def names() -> list[str]:
     """The networks of the zoo.
 
-    >>> names()
+    >>> mb.zoo.names()
     ['lenet', 'cifar10_quick', 'alexnet', 'efficientnet_lite0', 'resnet8', 'mobilenet_v1', 'ds_cnn']
     """
     return list(ZOO)
@@ -73,7 +72,7 @@ def build(name_or_spec: str, **options: object) -> nn.Module:
 
     Options such as `classes` go to the function that makes the network.
 
-    >>> type(build("quick", classes=100)).__name__
+    >>> type(mb.zoo.build("quick", classes=100)).__name__
     'Cifar10Quick'
     """
     with _current_directory_on_path():
@@ -98,7 +97,7 @@ def build_for(
     One's own is told them where it has parameters `classes` (or `num_classes`, `n_classes`) and `channels`. `width` is
     for a network that has such a parameter, with a default: so many times that.
 
-    >>> net = build_for("resnet8", 7, channels=1, width=1.5)
+    >>> net = mb.zoo.build_for("resnet8", 7, channels=1, width=1.5)
     >>> net.fc.out_features, net.stem[0].in_channels, net.stem[0].out_channels
     (7, 1, 24)
     """
@@ -190,58 +189,26 @@ def _parameter(maker: object, name: str) -> inspect.Parameter | None:
     return parameter if parameter is not None and parameter.kind in passable else None
 
 
-TFLITE = (".tflite", ".litert")
-FILES = (*TFLITE, ".pt", ".pth", ".ckpt", ".safetensors")  # that no network is called
-
-
 def _found(spec: str) -> object:
     """What a spec names: of the zoo, or the module imported and the attribute's dots followed."""
     if (known := find(spec)) is not None:
         return known.make
     if is_onnx(spec):
         return partial(read_onnx, spec)
-    module, colon, attribute = spec.partition(":")
-    if not colon:
-        own = spec.removesuffix(".py")
-        if own.isidentifier() and Path(f"{own}.py").is_file():
-            raise WeightsError(
-                f"{own}.py is here: write {own}:NAME, where NAME is the function or class that makes the network"
-            )
-        if Path(spec).suffix.lower() in FILES and not Path(spec).exists():
-            tflite = Path(spec).suffix.lower() in TFLITE
-            nor = (
-                "; membound does not read TensorFlow Lite models: start from PyTorch or ONNX"
-                if tflite
-                else ""
-            )
-            raise WeightsError(f"{spec}: there is no such file{nor}")
-        aliases = [network.alias for network in ZOO.values() if network.alias is not None]
-        raise WeightsError(
-            f"no network called {spec!r}; {choices(spec, [*ZOO, *aliases])}; "
-            "or give your own as package.module:callable, or an .onnx file"
-        )
-    if module.endswith(".py") or "/" in module or os.sep in module:
-        dotted = module.removesuffix(".py").strip("./").replace(os.sep, "/").replace("/", ".")
-        raise WeightsError(f"{spec!r} names a file; name the module, as in {dotted}:{attribute}")
-    if not all(part.isidentifier() for part in (*module.split("."), *attribute.split("."))):
-        raise WeightsError(f"{spec!r} is not understood; write package.module:callable")
+    aliases = [network.alias for network in ZOO.values() if network.alias is not None]
+    module, attribute = split_spec(spec, [*ZOO, *aliases])
     try:
         target: object = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise _wrapped(f"importing {module!r} for {spec!r}", error) from error
-        close = nearest(error.name, (path.stem for path in Path.cwd().glob("*.py")))
-        instead = "run" if close is None else f"did you mean {close}:{attribute}? Otherwise run"
-        raise WeightsError(
-            f"{spec!r}: no module {error.name!r} in {os.getcwd()} or installed; {instead} from the directory that "
-            "holds it, or install it"
-        ) from None
+        raise no_module(spec, attribute, error.name) from None
     except (Exception, SystemExit) as error:
         raise _wrapped(f"importing {module!r} for {spec!r}", error) from error
     for part in attribute.split("."):
         if not hasattr(target, part):
             there = [n for n in dir(target) if n[0] != "_" and callable(getattr(target, n, None))]
-            raise WeightsError(f"{spec!r}: {module!r} has no {part!r}; {choices(part, there)}")
+            raise no_attribute(spec, module, part, there)
         target = getattr(target, part)
     return target
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from membound.errors import WeightsError
-from membound.zoo.messages import choices
+from membound.specs import choices
 
 Array = npt.NDArray[np.float32]
 Pair = tuple[nn.Parameter, Array]

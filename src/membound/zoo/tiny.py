@@ -62,7 +62,7 @@ class ResidualBlock(nn.Module):
 def resnet8(classes: int = 10, width: int = 16, channels: int = 3) -> ResNet8:
     """MLPerf Tiny's image classifier with fresh weights: 77,360 weights and, with batch norm folded, 346 biases.
 
-    >>> sum(p.numel() for p in resnet8().parameters() if p.dim() > 1)
+    >>> sum(p.numel() for p in mb.zoo.resnet8().parameters() if p.dim() > 1)
     77360
     """
     return ResNet8(classes, width, channels)
@@ -71,7 +71,7 @@ def resnet8(classes: int = 10, width: int = 16, channels: int = 3) -> ResNet8:
 def mobilenet_v1(classes: int = 2, width: float = 0.25, channels: int = 3) -> nn.Sequential:
     """MobileNet v1, a quarter as wide as the original: MLPerf Tiny's person detector on 96-pixel images.
 
-    >>> sum(p.numel() for p in mobilenet_v1().parameters() if p.dim() > 1)
+    >>> sum(p.numel() for p in mb.zoo.mobilenet_v1().parameters() if p.dim() > 1)
     208112
     """
     _check_sizes(classes, width)
@@ -89,7 +89,7 @@ def mobilenet_v1(classes: int = 2, width: float = 0.25, channels: int = 3) -> nn
 def ds_cnn(classes: int = 12, width: int = 64, channels: int = 1) -> nn.Sequential:
     """MLPerf Tiny's keyword spotter, on spectrograms [N, 1, 49, 10]: a convolution and four depthwise pairs.
 
-    >>> sum(p.numel() for p in ds_cnn().parameters() if p.dim() > 1)
+    >>> sum(p.numel() for p in mb.zoo.ds_cnn().parameters() if p.dim() > 1)
     22016
     """
     _check_sizes(classes, width)
