@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from membound.cli import options
+from membound.cli.keywords import in_options
 from membound.errors import MemboundError
 from membound.export.catalogue import (
     CPP,
@@ -139,9 +140,9 @@ def export_command(
     refuse_tflite(source)
     written = chosen.write(request)
     if written.note:
-        from membound.report.advice import in_options
+        from membound.report import advice
 
-        typer.echo(in_options(written.note), err=True)
+        typer.echo(advice.in_options(written.note), err=True)
     if as_json:
         options.print_json(written.facts)
         return
