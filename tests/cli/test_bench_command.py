@@ -131,7 +131,7 @@ def test_a_fit_says_what_times_the_dense_network_in_8_bits(monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnx" else real(name))
     summary = {"finals": [{}], "dense": {"int8": {"accuracy": 90.0}}}
-    assert "(to time 8 bits, too, in ONNX Runtime: pip install " in say_runtimes(summary)
+    assert "(to time int8 in ONNX Runtime: pip install " in say_runtimes(summary)
     assert "onnx)" in say_runtimes(summary)
 
 

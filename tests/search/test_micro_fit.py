@@ -162,37 +162,36 @@ def sequence_net():
 @pytest.mark.parametrize(
     ("model", "turned", "said"),
     [
-        (movement_net, (0, 3, 1, 2), "takes 3 channels and gets 1; .*the layout NCHW would read 3 channels"),
+        (movement_net, (0, 3, 1, 2), r"takes 3 channels and gets 1; .*: give x.transpose\(0, 2, 3, 1\)$"),
         (
             movement_net,
             (0, 2, 3, 1),
-            r"takes 3 channels and gets 64; .*the layout NHWC would read 3 channels .*pass x.transpose\(0, 3, 1, 2\)",
+            r"takes 3 channels and gets 64; .*: give x.transpose\(0, 3, 1, 2\)$",
         ),
         (
             sequence_net,
             (0, 1, 2, 3),
-            r"save x\[..., 0\], and give the layout NCL; for a microcontroller, take Conv2d of \(k, 1\)",
+            r"takes examples of 2 dimensions and gets 3; Conv1d takes \[channels, time\]: give x\[..., 0\]$",
         ),
     ],
 )
-def test_data_in_another_layout_is_told_by_that_name(model, turned, said):
+def test_arrays_in_another_layout_are_told_how_to_turn_them(model, turned, said):
     samples, kinds = movements(40, 0)
-    with pytest.raises(MemboundError, match=said) as caught:
+    with pytest.raises(MemboundError, match=said):
         mb.fit(model, (samples.transpose(turned), kinds), 6_000, target="micro", dense=False, steps=2)
-    assert caught.value.about == ("layout",)
 
 
 @pytest.mark.parametrize(
     ("shape", "said"),
     [
-        ((64, 3, 1), r"takes 3 channels and gets 64; Conv2d of .*: save x.transpose\(0, 2, 1, 3\)$"),
+        ((64, 3, 1), r"takes 3 channels and gets 64; Conv2d of .*: give x.transpose\(0, 2, 1, 3\)$"),
         (
             (192,),
-            r"takes examples of 3 dimensions and gets 1; Conv2d of .*: save x of \[n, channels, time, 1\], and",
+            r"takes examples of 3 dimensions and gets 1; Conv2d of .*: give x of \[n, channels, time, 1\]",
         ),
     ],
 )
-def test_sequences_of_another_shape_are_told_how_to_save_them(shape, said):
+def test_sequences_of_another_shape_are_told_what_to_give(shape, said):
     samples, kinds = movements(40, 0)
     with pytest.raises(MemboundError, match=said):
         mb.fit(

@@ -159,8 +159,9 @@ class Own(nn.Module):
 @pytest.mark.parametrize(
     ("network", "why", "about"),
     [
-        (nn.Sequential(nn.Conv2d(3, 4, 1)), "layer '0' takes 3 channels and gets 1; change that layer",
-         ("layout",)),
+        (nn.Sequential(nn.Conv2d(3, 4, 1)),
+         "layer '0' takes 3 channels and gets 1; Conv2d takes [channels, height, width]: give x.transpose(0, 3, 1, 2)",
+         ()),
         (nn.Sequential(nn.Conv2d(5, 4, 1)), "layer '0' takes 5 channels and gets 1; change that layer", ()),
         (nn.Sequential(nn.Conv2d(1, 4, 3)), "nothing is left for layer '0'; give larger inputs", ("size",)),
         (nn.Sequential(nn.MaxPool2d(7)), "nothing is left for layer '0'; give larger inputs", ("size",)),

@@ -3,7 +3,7 @@
 import ctypes
 import sys
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -69,7 +69,12 @@ class NetPreprocess(Preprocess):
         if (axis := self._missing_axis(shape)) is not None:
             raise DataError(f"the input has the shape {list(shape)}, and this network takes {taken}: {axis}")
         if len(shape) == len(self.shape) + 1 and shape[1] != self.shape[0]:
-            refuse_last(shape, self.shape[0])
+            if (
+                self.crop is not None or (shape[-1], *shape[1:-1]) == self.shape
+            ):  # else a frame of another size
+                refuse_last(shape, self.shape[0])
+            if shape[-1] == self.shape[0]:
+                self._refuse_shape(shape, taken)
             raise DataError(
                 f"the input has {shape[1]} channel{'' if shape[1] == 1 else 's'}, and this network takes "
                 f"{self.shape[0]}: give {taken}"
@@ -78,11 +83,14 @@ class NetPreprocess(Preprocess):
             super()._check(shape)
         right = self.shape if self.crop is None else (self.shape[0], *shape[2:])  # a crop's size is checked
         if shape[1:] != right:
-            pictures = len(self.shape) == 3 and self.takes == "uint8"
-            frame = f", or of a picture net.read(frame), as in {CHAIN}" if pictures else ""
-            raise DataError(
-                f"the input has the shape {list(shape)}: this network takes {taken}: give that{frame}"
-            )
+            self._refuse_shape(shape, taken)
+
+    def _refuse_shape(self, shape: tuple[int, ...], taken: str) -> NoReturn:
+        pictures = len(self.shape) == 3 and self.takes == "uint8"
+        frame = f", or of a picture net.read(frame), as in {CHAIN}" if pictures else ""
+        raise DataError(
+            f"the input has the shape {list(shape)}: this network takes {taken}: give that{frame}"
+        )
 
     def _missing_axis(self, shape: tuple[int, ...]) -> str | None:
         """What adds the axis of the batch, or of the one channel, where that is all that is missing."""
