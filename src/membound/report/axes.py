@@ -113,9 +113,11 @@ def find_byte_ticks(low: float, high: float, count: int) -> list[float]:
 
 def show_tick(value: float) -> str:
     """
-    >>> show_tick(0.1), show_tick(12000.0), show_tick(2500000.0), show_tick(98.5)
-    ('0.1', '12k', '2.5M', '98.5')
+    >>> show_tick(0.1), show_tick(12000.0), show_tick(2500000.0), show_tick(98.5), show_tick(1324.0)
+    ('0.1', '12k', '2.5M', '98.5', '1,324')
     """
+    if 1e3 <= abs(value) < 1e5 and value % 100:
+        return f"{value:,.6g}"
     for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= unit:
             return f"{value / unit:.4g}{letter}"

@@ -47,6 +47,7 @@ from membound.units import R_SQUARED, show_bytes, show_ms
 Facts = Mapping[str, Any]
 MOST_LARGE = 14  # letters of a large number
 MOST_COUNTED = 1_000_000  # bytes that are shown one by one
+NOISY = 1.25  # times as fast or as slow that may be chance: beyond this the card says so
 EVEN = "even"
 MEANT = {
     R_SQUARED: "the part of the variance of the training targets that is explained; 1 is perfect; always predicting "
@@ -180,7 +181,7 @@ def _tile(
     if ours is None:
         return None
     lines = [
-        _line(*compare_amounts(ours, theirs, ("smaller", "larger")), name, show_bytes(theirs))
+        _line(*compare_amounts(ours, theirs, ("smaller", "larger")), name, _room(theirs))
         for name, net in ((base, dense), ("8 bits", int8))
         if (theirs := find(net)) is not None
     ]
@@ -199,7 +200,7 @@ def _say_cpu(final: Facts) -> str | None:
 
 
 def _in_integers(final: Facts) -> str | None:
-    """The memory of the engine that the page tells to use, where that is not the one of the card.
+    """The memory of the engine that the page tells to use, where that is not floats, the engine of the cards.
 
     >>> integers = {"latency_ms": 0.1, "memory_bytes": 54332}
     >>> _in_integers({"latency_ms": 0.2, "engine_int8": integers}), _in_integers({"latency_ms": 0.2})
@@ -210,29 +211,38 @@ def _in_integers(final: Facts) -> str | None:
 
 
 def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
-    """The engine to use, beside the fastest other runtime and dense; the table has the rest."""
+    """In floats, as on the other cards; and with engine int8, where that is faster, beside what others do."""
     ours, theirs = find_number(final, "latency_ms"), find_number(dense, "latency_ms")
     if ours is None:
         return None
-    used, lines = final, []
-    if gains_by_integers(final):
-        used = find_part(final, "engine_int8")
-        lines.append(tag("p", "in 8-bit integers (", _command("engine int8"), ")", class_="against"))
-    shown = find_number(used, "latency_ms") or 0.0
-    words = ("as fast", "as slow")
-    if (peer := fastest_elsewhere(dense)) is not None:
-        net, kind, by = peer
-        taken = find_number(net, "latency_ms") or 0.0
-        told = compare_amounts(shown, taken, words, noise_between(used, net))
-        lines.append(_line(*told, f"{kind}, {by}", show_milliseconds(taken)))
+    gains, peer = gains_by_integers(final), fastest_elsewhere(dense)
+    used = find_part(final, "engine_int8") if gains else final
+    lines, noise = [], noise_between(final, dense)
     if theirs is not None:
-        told = compare_amounts(shown, theirs, words, noise_between(used, dense))
-        lines.append(_line(*told, "dense", show_milliseconds(theirs)))
-    if peer is None and int8:  # float32 on 8-bit weights says nothing of int8 kernels
+        lines.append(_timed(ours, theirs, noise, "dense"))
+    if gains:
+        faster = show_milliseconds(find_number(used, "latency_ms"))
+        lines.append(tag("p", "engine int8: ", tag("strong", faster), class_="against"))
+    if peer is not None:
+        net, kind, by = peer
+        mine, taken = (find_number(each, "latency_ms") or 0.0 for each in (used, net))
+        lines.append(_timed(mine, taken, noise_between(used, net), f"{kind}, {by}"))
+        noise = max(noise, noise_between(used, net))
+    elif int8:  # float32 on 8-bit weights says nothing of int8 kernels
         lines.append(
             tag("p", "8 bits: not timed here; run ", _command("membound bench --int8"), class_="against")
         )
-    return _draw(f"latency of one {name_of_example(final)}", show_milliseconds(shown), lines)
+    if noise > NOISY:
+        lines.append(
+            tag("p", f"times vary by up to {noise - 1:.0%} here".replace("%", " %"), class_="against")
+        )
+    return _draw(f"latency of one {name_of_example(final)}", show_milliseconds(ours), lines)
+
+
+def _timed(ours: float, theirs: float, noise: float, name: str) -> Markup:
+    return _line(
+        *compare_amounts(ours, theirs, ("as fast", "as slow"), noise), name, show_milliseconds(theirs)
+    )
 
 
 def _command(text: str) -> Markup:

@@ -7,7 +7,7 @@ from typing import Any
 from membound.report.advice import has_collapsed, say_advice, say_taken
 from membound.report.device import find_flash, find_ram, is_micro
 from membound.report.eight_bits import least_accuracy, say_beaten, uncertainty
-from membound.report.engines import say_engines
+from membound.report.engines import gains_by_integers, say_engines
 from membound.report.guessing import is_guessing, points_far_below, say_guess, say_share
 from membound.report.paired import show_difference
 from membound.report.pixels import say_over_pixels
@@ -153,7 +153,8 @@ LiteRT was not timed: membound bench FILE --tflite yours.tflite.'
     if is_micro(result) or find_number(first, "latency_ms") is None:
         return None
     threads = find_number(first, "threads") or 1
-    words = f"Latencies: {show_count(threads)} thread{'s' if threads > 1 else ''} of this machine"
+    engines = "Numbers are in floats unless engine int8 is named. " if gains_by_integers(first) else ""
+    words = f"{engines}Latencies: {show_count(threads)} thread{'s' if threads > 1 else ''} of this machine"
     if find_number(dense, "latency_ms") is None:
         return f"{words}."
     by = find_part(dense, "int8").get("latency_by")
