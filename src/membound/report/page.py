@@ -199,6 +199,9 @@ def make_title(result: Facts) -> str:
     'lenet in 5 ms'
     >>> make_title({"network": "mine:net", "data": "/home/me/photos/"})
     'mine:net on photos'
+    >>> bounds = {"memory_limit": 2000, "latency_bound": {"bound_ms": 15.0}}
+    >>> make_title({"network": "imu", "budget": {"kind": "flash", "text": "6KB"}, "finals": [bounds]})
+    'imu in 6KB of flash, 2,000 bytes of RAM and 15 ms'
     """
     own = find_text(result, "title")
     if own:
@@ -214,8 +217,21 @@ def make_title(result: Facts) -> str:
     return (
         (find_text(result, "network") or "A network")
         + (f" on {data}" if data else "")
-        + (f" in {limit}{'' if unit.strip() in limit else unit}" if budget else "")
+        + (f" in {limit}{'' if unit.strip() in limit else unit}{_say_more_bounds(result)}" if budget else "")
     )
+
+
+def _say_more_bounds(result: Facts) -> str:
+    """The bounds of a microcontroller beside the first."""
+    budget, finals = find_part(result, "budget"), find_rows(result, "finals")
+    if budget.get("kind") != "flash" or not finals:
+        return ""
+    ram = find_number(finals[0], "memory_limit")
+    time = find_number(find_part(finals[0], "latency_bound"), "bound_ms")
+    found = [] if ram is None else [f"{show_count(ram)} bytes of RAM"]
+    if time is not None and "ms" not in (find_text(budget, "text") or ""):
+        found.append(f"{time:g} ms")
+    return "".join(f"{' and' if each is found[-1] else ','} {each}" for each in found)
 
 
 def _say_digests(result: Facts) -> str | None:
