@@ -185,7 +185,9 @@ def _tile(
         for name, net in ((base, dense), ("8 bits", int8))
         if (theirs := find(net)) is not None
     ]
-    lines += [tag("p", note, class_="against") for note in notes if note is not None]
+    lines += [
+        note if isinstance(note, Markup) else tag("p", note, class_="against") for note in notes if note
+    ]
     return _draw(head, show(ours), lines)
 
 
@@ -199,15 +201,20 @@ def _say_cpu(final: Facts) -> str | None:
     return None if isa is None else f"file included, {'on any CPU' if isa == 'every' else f'with {isa}'}"
 
 
-def _in_integers(final: Facts) -> str | None:
+def _in_integers(final: Facts) -> Markup | None:
     """The memory of the engine that the page tells to use, where that is not floats, the engine of the cards.
 
     >>> integers = {"latency_ms": 0.1, "memory_bytes": 54332}
-    >>> _in_integers({"latency_ms": 0.2, "engine_int8": integers}), _in_integers({"latency_ms": 0.2})
-    ('engine int8: 54,332 bytes', None)
+    >>> print(_in_integers({"latency_ms": 0.2, "engine_int8": integers}))
+    <p class="against">engine int8: <span class="whole">54,332 bytes</span></p>
+    >>> _in_integers({"latency_ms": 0.2})
     """
     memory = find_number(find_part(final, "engine_int8"), "memory_bytes")
-    return None if memory is None or not gains_by_integers(final) else f"engine int8: {_room(memory)}"
+    return None if memory is None or not gains_by_integers(final) else _integers_line(_room(memory))
+
+
+def _integers_line(shown: str) -> Markup:
+    return tag("p", "engine int8: ", tag("span", shown, class_="whole"), class_="against")
 
 
 def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
@@ -222,7 +229,7 @@ def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
         lines.append(_timed(ours, theirs, noise, "dense"))
     if gains:
         faster = show_milliseconds(find_number(used, "latency_ms"))
-        lines.append(tag("p", "engine int8: ", tag("strong", faster), class_="against"))
+        lines.append(_integers_line(faster))
     if peer is not None:
         net, kind, by = peer
         mine, taken = (find_number(each, "latency_ms") or 0.0 for each in (used, net))
@@ -299,7 +306,7 @@ def _score_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Markup
         if (told := compare_scores(final, net, score)) is not None
     ]
     if integers is not None and not seeds:
-        lines.append(tag("p", f"engine int8: {score.show(integers)}", class_="against"))
+        lines.append(_integers_line(score.show(integers)))
     if is_guessing(final):
         words = tag("strong", say_guess(final), class_=WORSE)
         lines.insert(

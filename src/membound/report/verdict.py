@@ -159,7 +159,8 @@ LiteRT was not timed: membound bench FILE --tflite yours.tflite.'
         return f"{words}."
     by = find_part(dense, "int8").get("latency_by")
     return (
-        f"{words}, interleaved. Dense also runs in membound{f'; dense int8 runs in {by}' if by else ''}."
+        f"{words}, interleaved. Dense also runs in membound"
+        f"{', in floats and in int8' if by == 'membound' else f'; dense int8 runs in {by}' if by else ''}."
         f"{_say_untimed(dense) if by else ''}"
     )
 
