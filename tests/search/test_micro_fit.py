@@ -411,6 +411,7 @@ def test_pictures_that_are_not_square_are_not_taken_for_sequences():
             " of them code, 512 the tables of 2 activations (Hardswish): ReLU needs none); allow",
         ),
         ({"ram": 501}, "501 bytes of RAM cannot be met: this network takes"),
+        ({"ram": 501}, "(500 of them stack) with all its channels; a fit may remove channels and take less"),
         (
             {"ram": 501},
             "the output of layer 'conv1' takes most (360 bytes for 5 of 12 rows of 6 x 12); fewer",

@@ -118,7 +118,7 @@ def ram_of(plan: MicroPlan) -> int:
 
 
 def check_ram(measure: MicroBytes, allowed: int) -> None:
-    """Whether a network runs in so much RAM with all of its channels: zeros do not make its maps smaller."""
+    """Whether a network runs in so much RAM with all of its channels: only of channels that die do maps become smaller."""
     plan = measure.plan(measure.dense_state())
     needed = ram_of(plan)
     if allowed <= STACK_BYTES:
@@ -130,7 +130,8 @@ def check_ram(measure: MicroBytes, allowed: int) -> None:
     if needed > allowed:
         raise MemboundError(
             f"{allowed:,} bytes of RAM cannot be met: this network takes {needed:,} ({STACK_BYTES} of them "
-            f"stack), however few weights it keeps: allow at least that, or change the network: {_say_largest(plan)}"
+            "stack) with all its channels; a fit may remove channels and take less, but that cannot be planned for: "
+            f"allow at least that, or change the network: {_say_largest(plan)}"
             f"{say_examples(measure)}",
             about=("ram", *about_reading(measure)),
         )
