@@ -2,7 +2,9 @@
 
 import math
 import re
+from collections.abc import Mapping
 from textwrap import fill
+from typing import Any
 
 from membound.machine import own_version
 from membound.micro.code import (
@@ -15,7 +17,7 @@ from membound.micro.code import (
 )
 from membound.micro.cost import speed_of
 from membound.micro.identity import identify
-from membound.micro.layer_table import list_layers
+from membound.micro.layer_table import list_beside, list_layers
 from membound.micro.numbers import FixedInput, say_not_included
 from membound.micro.plan import MicroPlan
 from membound.micro.used import constants_of, features
@@ -138,6 +140,12 @@ def readme_text(
             (each, speed_of(plan, each)) for each in sorted(LEVELS, key=lambda each: each != level)
         )
     )
+    arena_said = fill(
+        "A layer takes the rows of its output that are kept, with the padding between channels, and a mean takes "
+        f"its 32-bit sums as well. {_say_sharing(plan)} The instructions are estimates for a Cortex-M4 at {level}.",
+        WIDE,
+        break_on_hyphens=False,
+    )
     return f"""# A network in about {flash:,} bytes of flash and {ram:,} of RAM
 
 Plain C99 in {arithmetic}, written by membound {own_version()}. It allocates nothing and calls only
@@ -213,12 +221,11 @@ much shorter. Tasks of the same priority are blocked for that long.
 
 ## Layers
 
-| layer | operation | bytes of flash | RAM of its output, bytes | output rows in RAM | multiplications | instructions |
+| layer | operation | bytes of flash | bytes of the arena | rows kept | multiplications | instructions |
 |---|---|---|---|---|---|---|
 {_rows(plan, level)}
 
-The RAM of an output includes the padding between channels. Values that are not needed at the same time share their
-bytes, so the arena is smaller than the sum. The instructions are estimates for a Cortex-M4 at {level}.
+{arena_said}
 
 ## Updates
 
@@ -235,9 +242,29 @@ the C as a comment only: if they change, your program has to.
 
 
 def _rows(plan: MicroPlan, level: str) -> str:
-    """The table of layers."""
-    return "\n".join(
+    """The table of layers, and of what else is in the arena."""
+    beside = [
+        f"| {each['name']} | {each['operation']} | | {each['row_bytes']:,} | "
+        f"{'' if each['rows'] is None else '{rows} of {height}'.format(**each)} | | |"
+        for each in list_beside(plan)
+    ]
+    return "\n".join([*map(_row, list_layers(plan, level)), *beside])
+
+
+def _row(each: Mapping[str, Any]) -> str:
+    return (
         f"| {each['name']} | {each['operation']} | {each['flash_bytes']:,} | {each['row_bytes']:,} | {each['rows']} of "
         f"{each['height']} | {each['multiplications']:,} | {each['instructions']:,} |"
-        for each in list_layers(plan, level)
     )
+
+
+def _say_sharing(plan: MicroPlan) -> str:
+    """How the arena relates to the sum of what is in it."""
+    parts = [*list_layers(plan, plan.level), *list_beside(plan)]
+    total, arena = sum(each["row_bytes"] for each in parts), plan.layout.nbytes
+    if arena < total:
+        return (
+            f"That is {total:,} bytes in all. Values that are not needed at the same time share bytes, so the arena "
+            f"has {arena:,}."
+        )
+    return f"That is {total:,} bytes in all; with alignment, the arena has {arena:,}."
