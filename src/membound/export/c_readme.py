@@ -135,7 +135,7 @@ def readme_text(
     pictures = PICTURES if one == "image" else ""
     times = "\n".join(
         f"| {each} | {flashes[each]:,} | {found.instructions:,} | {found.cycles:,} | {show_ms(found.ms(hz))} | "
-        f"{show_ms(found.longest_ms(hz))} |"
+        f"{show_ms(found.longest_ms(hz))} | {found.longest_instructions:,} |"
         for each, found in (
             (each, speed_of(plan, each)) for each in sorted(LEVELS, key=lambda each: each != level)
         )
@@ -210,8 +210,8 @@ Compile `{prefix}_test.c`, too, and call it once: on a new board, and when the c
 One {one} takes about this long on a Cortex-M4, if flash has no wait states; flash is constants and code. Times are
 estimates: {say_off(*LEVELS)}.
 
-| compiled with | bytes of flash | instructions | cycles | at {show_clock(hz)} | longest call, about |
-|---|---|---|---|---|---|
+| compiled with | bytes of flash | instructions | cycles | at {show_clock(hz)} | longest call | its instructions |
+|---|---|---|---|---|---|---|
 {times}
 
 The longest call of `{prefix}_feed_row` is often the last one of an {one}, which computes all that is left; others are
