@@ -182,6 +182,27 @@ def test_the_command_and_python_write_the_same_header(tmp_path, capsys):
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
+def test_the_hosts_program_reads_integers_where_there_is_a_unit(tmp_path):
+    """The counts of a driver, and the same numbers as floats, give the same outputs, but for bytes on an edge."""
+    said = {"mean": [1.0, -2.0, 30.0], "std": [0.5, 4.0, 25.0]}
+    net = network(**said)
+    write_project(tmp_path, net, units=(0.25,))  # which floats hold exactly
+    strict = ["gcc", "-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror"]
+    sources = sorted(path.name for path in tmp_path.glob("*.c") if path.name != "net_test.c")
+    subprocess.run([*strict, *sources, "-o", "main"], cwd=tmp_path, check=True)
+    counts = np.random.default_rng(0).integers(-300, 300, (5, 4, 1, 3)).astype(np.int32)
+    ran = [
+        subprocess.run([tmp_path / "main", *more], input=given.tobytes(), capture_output=True, check=True)
+        for more, given in ((["--counts"], counts), ([], (0.25 * counts).astype(np.float32)))
+    ]
+    assert ran[0].stdout == ran[1].stdout
+    assert len(ran[0].stdout.splitlines()) == 5
+    wrong = subprocess.run([tmp_path / "main", "--count"], input=b"", capture_output=True, check=False)
+    assert (wrong.returncode, wrong.stdout) == (1, b"")
+    assert b"[--counts] < FILE" in wrong.stderr
+
+
 def test_an_export_over_another_says_what_it_leaves_out(tmp_path, capsys):
     net = network(mean=[0.0, 1.0, 2.0], std=[1.0] * 3)
     file, folder = tmp_path / "net.safetensors", tmp_path / "c"

@@ -8,7 +8,7 @@ from typing import Any
 
 from membound.errors import ModelError
 from membound.export import folder as folders
-from membound.export.c_main import MAIN_OF_BYTES, MAIN_OF_NUMBERS, main_text
+from membound.export.c_main import MAIN_OF_BYTES, MAIN_OF_COUNTS, main_text
 from membound.export.c_readme import readme_text
 from membound.export.c_selftest import TEST_FUNCTIONS, selftest_files
 from membound.export.c_source import FIRST_LINE, FUNCTIONS, header_text, source_text
@@ -78,7 +78,7 @@ def project_files(
         **{renamed(name, prefix): renamed(text, prefix) for name, text in selftest_files(plan).items()},
         CONFIG: config_text(features(plan), prefix),
         **{name: (folder / name).read_text() for name in RUNTIME},
-        "main.c": renamed(main_text(plan, classes), prefix),
+        "main.c": renamed(main_text(plan, classes, fixed is not None), prefix),
         "CMakeLists.txt": renamed(CMAKE, prefix).replace("LEVEL", level),
         "README.md": readme_text(plan, classes, clock, level, prefix, fixed),
     }
@@ -124,7 +124,7 @@ def check_micro_prefix(prefix: str) -> None:
     code = re.sub(
         r'/\*.*?\*/|"[^"]*"',
         "",
-        MAIN_OF_BYTES + MAIN_OF_NUMBERS + FUNCTIONS + TEST_FUNCTIONS,
+        MAIN_OF_BYTES + MAIN_OF_COUNTS + FUNCTIONS + TEST_FUNCTIONS,
         flags=re.DOTALL,
     )
     own = set(re.findall(r"\w+", code)) - {"net"}

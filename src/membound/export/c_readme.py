@@ -68,7 +68,8 @@ def _say_input(plan: MicroPlan, prefix: str, fixed: FixedInput | None) -> str:
             counted = ", ".join(f"{unit:g}" for unit in fixed.units)
             said += (
                 f" `{prefix}_input_fixed(number, channel)` does it in integers: its numbers count units of {counted}"
-                f"{'' if len(fixed.units) == 1 else ' (one for each channel)'}."
+                f"{'' if len(fixed.units) == 1 else ' (one for each channel)'}. `./build/main --counts` reads int32 "
+                "and does so."
             )
         kind = '.astype("float32")'
     said += f" With numpy, x [N, {channels}{'' if is_vector else f', {height}, {width}'}] becomes a file for `main` by"
