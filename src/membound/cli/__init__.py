@@ -149,10 +149,10 @@ def main(arguments: list[str] | None = None) -> None:
             suggest_close(error)
             words = error.format_message().rstrip(".")
             spaced = explain_space(given) if "extra argument" in words else None
-            words = spaced or explain_value(error, given, _function_of(given)) or words
+            words = explain_value(error, given, _function_of(given)) or words
             absent = ABSENT.get(next(iter(given), ""), {})
             instead = [said for word in given if (said := absent.get(word.split("=", 1)[0]))]
-            code = _refuse(instead[0] if instead else f"{words}: see {_help_of(given)}")
+            code = _refuse(instead[0] if instead else spaced or f"{words}: see {_help_of(given)}")
     sys.exit(code or 0)
 
 
