@@ -102,7 +102,9 @@ def strings(path: Path) -> list[tuple[int, str]]:
     ]
 
 
-OF_OTHER_PROGRAMS = re.compile(r"\bcmake --build\b|\bmain --check\b|\$\(CXX\) --version")  # of exported C++
+OF_OTHER_PROGRAMS = re.compile(
+    r"\bcmake --build\b|\bmain --(check|counts)\b|\$\(CXX\) --version"
+)  # of exported C and C++
 
 
 def test_errors_of_the_library_do_not_speak_of_options():

@@ -61,7 +61,7 @@ MAIN_OF_NUMBERS = (
 # The same where there is net_input_fixed: with --counts it reads integers.
 MAIN_OF_COUNTS = (
     MAIN_OF_NUMBERS.replace("is fed with of each.", "is fed with of each.\n"
-    " * With --counts, they are int32 instead, which count NET_INPUT_UNIT: net_input_fixed makes the byte.")
+    " * main --counts reads int32 instead, which count NET_INPUT_UNIT: net_input_fixed makes the byte.")
     .replace("#include <stdio.h>\n", "#include <stdio.h>\n#include <string.h>\n")
     .replace(
         "  static uint8_t row",
