@@ -34,6 +34,11 @@ BOARDS = {
     "cortex-m3": _arm("cortex-m3", "mps2-an385", *TIMED),
     "cortex-m4": _arm("cortex-m4", "mps2-an386", *TIMED),
     "cortex-m7": _arm("cortex-m7", "mps2-an500", *TIMED),
+    "cortex-m33": Board(
+        (*ARM, "-mcpu=cortex-m33", "-DTICK_QUARTERS=200u"),  # 20 MHz
+        ("qemu-system-arm", "-M", "mps2-an505"),
+        "arm_m33.ld",
+    ),
     "cortex-m55": _arm("cortex-m55+nomve", "mps3-an547"),
     "cortex-m55-mve": Board(
         ("arm-none-eabi-gcc", "-mthumb", "-mcpu=cortex-m55", "-mfloat-abi=hard"),

@@ -369,6 +369,7 @@ BAD = {
         ("fit", NET, "--data", "nowhere", *OUT, "--budget", "50XB"),
         "budget: '50XB' is not a size",
     ),
+    "two words": ((*SHORT, *OUT, "--budget", "6", "KB"), "--budget 6 KB is two words: did you mean 6KB?"),
     "nowhere to write": (
         (*SHORT, "--budget", "4KiB", "--out", "/proc/net.safetensors"),
         "nothing can be written",

@@ -102,7 +102,9 @@ def strings(path: Path) -> list[tuple[int, str]]:
     ]
 
 
-OF_OTHER_PROGRAMS = re.compile(r"\bcmake --build\b|\bmain --check\b|\$\(CXX\) --version")  # of exported C++
+OF_OTHER_PROGRAMS = re.compile(
+    r"\bcmake --build\b|\bmain --(check|counts)\b|\$\(CXX\) --version"
+)  # of exported C and C++
 
 
 def test_errors_of_the_library_do_not_speak_of_options():
@@ -142,7 +144,7 @@ def test_sequences_that_are_read_as_pictures_or_without_a_width_name_the_layout(
     bounds = ("--budget", "5KB", "--device", "cpu", "--steps", "2")
     said = refused(capsys, *fit, *bounds, "--data", "places.npz")
     assert "read as 1 x 20 x 49 (channels, height, width)" in said
-    assert "the layout NCHW reads 20 x 49 x 1 (--ram, --layout)" in said
+    assert "the layout NCHW reads 20 x 49 x 1 (--layout)" in said
     said = refused(capsys, *fit, *bounds, "--data", "times.npz", "--layout", "NCL")
     assert said.endswith(
         "takes a sequence as [channels, time, 1]: save x[..., None], and give the layout NCHW (--layout)\n"

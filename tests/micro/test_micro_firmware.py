@@ -57,14 +57,19 @@ def test_the_example_links_and_gives_the_engines_outputs(folder):
     if shutil.which(EMULATOR) is None:
         pytest.skip("it links; there is no emulator to run it")
     done = subprocess.run(command_of(EMULATOR), capture_output=True, text=True, check=True, timeout=60)
-    wrong, *found, longest, lost = done.stdout.splitlines()
+    wrong, *found, longest, whole, lost = done.stdout.splitlines()
     assert wrong == "self test: 0 outputs wrong"
     assert found == 2 * lines_of_the_bar()
     assert lost == "pictures lost: 0"
-    ticks = re.fullmatch(r"longest call: (\d+) ticks of (40 ns)", longest)
-    assert ticks is not None
-    assert int(ticks[1]) > 0
-    assert f"A tick is {ticks[2]}" in PAGE
+    estimated = micro(of_digits()).speed()
+    for line, words, instructions in (
+        (longest, "longest call", estimated.longest_instructions),
+        (whole, "whole input", estimated.instructions),
+    ):
+        ticks = re.fullmatch(rf"{words}: (\d+) ticks of (40 ns)", line)
+        assert ticks is not None
+        assert 40 * int(ticks[1]) == pytest.approx(instructions, rel=0.15)
+        assert f"A tick is {ticks[2]}" in PAGE
 
 
 def lines_of_the_bar() -> list[str]:
@@ -93,7 +98,7 @@ def test_pictures_that_come_too_fast_are_dropped_whole(options, pictures, lost, 
     command = [*command_of("arm-none-eabi-gcc"), *options, "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
     subprocess.run(command, check=True)
     done = subprocess.run(command_of(EMULATOR), capture_output=True, text=True, check=True, timeout=60)
-    _, *found, _, last = done.stdout.splitlines()
+    _, *found, _, _, last = done.stdout.splitlines()
     assert found in [count * lines_of_the_bar() for count in pictures]
     assert lost is None or last == f"pictures lost: {lost}"
 
@@ -342,7 +347,7 @@ def test_the_example_feeds_numbers_and_prints_what_outputs_stand_for(outputs, un
         shutil.rmtree("firmware")
         write_project("firmware", micro(narrow.store("p8", preprocess={"std": [64.0] * 3})))
         subprocess.run([*strict, "-fsyntax-only", "examples/firmware/main.c"], check=True)
-    wrong, *found, _, _ = subprocess.check_output("./run", text=True).splitlines()
+    wrong, *found, _, _, _ = subprocess.check_output("./run", text=True).splitlines()
     numbers = np.zeros((1, 3, 8, 9), np.float32)
     numbers[:, :, 1:6, 4] = 1
     found_by_python = net(np.asarray(net.preprocess(numbers), np.float32)).reshape(-1)

@@ -125,7 +125,10 @@ def test_units_that_no_input_has_are_refused(tmp_path):
     for unit, words in {
         (1.1 * covers,): f"channel 0, where a byte covers a range of {covers:.3g}: a unit from ",
         (covers * 2.0**-32,): "does not suit channel 0",
-        (0.1, 0.1): "input_unit has 2 numbers, and the input 3 channels: give one, or one for each channel",
+        (
+            0.1,
+            0.1,
+        ): "input_unit has 2 numbers, but the input has 3 channels: give one, or one for each channel",
     }.items():
         with pytest.raises(ModelError, match=words):
             write_project(tmp_path / "c", net, units=unit)
@@ -159,7 +162,12 @@ def test_the_command_and_python_write_the_same_header(tmp_path, capsys):
     assert "row[i] = net_input_fixed(counts[i], i % NET_CHANNELS);" in readme
     assert "bytes (made by net_input_fixed):" in one
     for words, said in {
-        ("--c", "other", "--input-unit", "0.1,0.2"): "--input-unit has 2 numbers, and the input 3 channels",
+        (
+            "--c",
+            "other",
+            "--input-unit",
+            "0.1,0.2",
+        ): "--input-unit has 2 numbers, but the input has 3 channels",
         (
             "--onnx",
             "net.onnx",
@@ -174,11 +182,43 @@ def test_the_command_and_python_write_the_same_header(tmp_path, capsys):
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
+def test_the_hosts_program_reads_integers_where_there_is_a_unit(tmp_path):
+    """The counts of a driver, and the same numbers as floats, give the same outputs, but for bytes on an edge."""
+    said = {"mean": [1.0, -2.0, 30.0], "std": [0.5, 4.0, 25.0]}
+    net = network(**said)
+    write_project(tmp_path, net, units=(0.25,))  # which floats hold exactly
+    strict = ["gcc", "-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror"]
+    sources = sorted(path.name for path in tmp_path.glob("*.c") if path.name != "net_test.c")
+    subprocess.run([*strict, *sources, "-o", "main"], cwd=tmp_path, check=True)
+    counts = np.random.default_rng(0).integers(-300, 300, (5, 4, 1, 3)).astype(np.int32)
+    ran = [
+        subprocess.run([tmp_path / "main", *more], input=given.tobytes(), capture_output=True, check=True)
+        for more, given in ((["--counts"], counts), ([], (0.25 * counts).astype(np.float32)))
+    ]
+    assert ran[0].stdout == ran[1].stdout
+    assert len(ran[0].stdout.splitlines()) == 5
+    wrong = subprocess.run([tmp_path / "main", "--count"], input=b"", capture_output=True, check=False)
+    assert (wrong.returncode, wrong.stdout) == (1, b"")
+    assert b"[--counts] < FILE" in wrong.stderr
+
+
 def test_an_export_over_another_says_what_it_leaves_out(tmp_path, capsys):
     net = network(mean=[0.0, 1.0, 2.0], std=[1.0] * 3)
     file, folder = tmp_path / "net.safetensors", tmp_path / "c"
     file.write_bytes(b"".join(with_activations(net.model, dict(net.activations))))
-    first = ["export", str(file), "--c", str(folder), "--input-unit", "0.01", "--compiled", "O2"]
+    first = [
+        "export",
+        str(file),
+        "--c",
+        str(folder),
+        "--input-unit",
+        "0.01",
+        "--compiled",
+        "O2",
+        "--clock",
+        "64MHz",
+    ]
     told = {}
     for more in (first, first, first[:4]):
         with pytest.raises(SystemExit) as stopped:
@@ -188,6 +228,7 @@ def test_an_export_over_another_says_what_it_leaves_out(tmp_path, capsys):
     assert told[len(first)] == ""
     assert told[4].splitlines() == [
         "note: the export before had --compiled O2, and this one is for -Os: give it again to keep it",
+        "note: the export before had --clock 64MHz, and this one's times are for 80 MHz: give it again to keep it",
         "note: the export before had --input-unit 0.01: net_input_fixed is gone; give it again to keep it",
     ]
     assert "net_input_fixed" not in (folder / "net.h").read_text()

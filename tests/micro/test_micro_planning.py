@@ -19,6 +19,7 @@ from membound.micro.arithmetic import Quantization, multipliers, quantization, s
 from membound.micro.code import recorded_bytes
 from membound.micro.cost import estimate
 from membound.micro.flash import pack_weight
+from membound.micro.layer_table import list_beside, list_layers
 from membound.micro.plan import columns_of
 from membound.micro.used import features
 from membound.run.calibration import calibrate_activations
@@ -249,3 +250,16 @@ def test_a_recurrent_network_is_refused_by_its_name(kind):
         ModelError, match=r"^GRU/LSTM is not supported on a microcontroller: take convolutions"
     ):
         MicroNet(stored, activations={})
+
+
+@pytest.mark.parametrize("name", ["lenet", "resnet8", "concat"])
+def test_the_arena_is_explained_by_what_is_listed(name):
+    """What lies in it at different times shares bytes; nothing but alignment takes any beside what is listed."""
+    plan = micro(NETWORKS[name]()).plan
+    listed = [*list_layers(plan, "-Os"), *list_beside(plan)]
+    assert sum(part["row_bytes"] for part in listed) >= plan.layout.nbytes - 4
+    assert max(part["row_bytes"] for part in listed) <= plan.layout.nbytes
+    means = [number for number, op in enumerate(plan.net.ops) if op.kind == "mean"]
+    for number in means:  # a number takes a byte, and its sum four
+        op = plan.net.ops[number]
+        assert listed[number]["row_bytes"] >= 5 * op.channels

@@ -410,14 +410,15 @@ def test_pictures_that_are_not_square_are_not_taken_for_sequences():
             {"budget": 2_000, "model": Swishing},
             " of them code, 512 the tables of 2 activations (Hardswish): ReLU needs none); allow",
         ),
-        ({"ram": 501}, "501 bytes of RAM cannot be met: this network takes"),
+        ({"ram": 501}, "ram of 501 bytes cannot be met: this network takes"),
+        ({"ram": 501}, "(500 of them stack) with all its channels; a fit may remove channels and take less"),
         (
             {"ram": 501},
             "the output of layer 'conv1' takes most (360 bytes for 5 of 12 rows of 6 x 12); fewer",
         ),
         ({"ram": 501}, "fewer channels or a larger stride there help, or a narrower network;"),
-        ({"ram": 500}, "500 bytes of RAM cannot be met by any network: 500 are reserved for the stack"),
-        ({"ram": 3}, "3 bytes of RAM (did you mean 3KB?) cannot be met by any network"),
+        ({"ram": 500}, "ram of 500 bytes cannot be met by any network: 500 are reserved for the stack"),
+        ({"ram": 3}, "ram of 3 bytes (did you mean 3KB?) cannot be met by any network"),
         ({"within": 1.0}, "or both, and ram (such as 4KB) beside them: leave within out"),
         ({"nonzeros": 9, "within": 1.0, "latency": 3}, "beside them: leave nonzeros and within out"),
         ({"budget": 0}, "this network takes 2,780 (2,190 of them code); allow at least that"),
@@ -431,8 +432,8 @@ def test_pictures_that_are_not_square_are_not_taken_for_sequences():
         ({"model": Recurrent}, " does not run on a microcontroller: take convolutions over time"),
         ({"budget": None, "ram": 4_000}, "beside them: got ram alone"),
         ({"values": "f16"}, "computes in integers, not in f16: choose auto or p1 to p8"),
-        ({"members": 2}, "one network on one image: leave members out"),
-        ({"threads": 2, "latency": "9ms"}, "one network on one image: leave threads out"),
+        ({"members": 2}, "one network on one input: leave members out"),
+        ({"threads": 2, "latency": "9ms"}, "one network on one input: leave threads out"),
         ({"latency": "1us"}, "a latency of 0.001 ms at 80 MHz cannot be met: with one weight in each layer"),
         ({"target": "tpu"}, "there is no target 'tpu': choose cpu or micro"),
         ({"ram": "2KBs"}, "KB, MB (powers of 1000) or KiB, MiB (powers of 1024), as in '40 KiB'"),
@@ -490,7 +491,10 @@ def test_tables_show_flash_and_ram_beside_what_was_promised(fitted, capsys, tmp_
         assert " ".join(row).startswith(layer["name"])
     shown = make_page(summary)
     assert f"{FLASH}: {len(micro['layers'])} layers on the device" in shown
-    assert "padding included: layers that are not needed" in shown
+    assert "rows that are not needed at the same time share their bytes in the" in shown
+    beside = micro["beside_layers"]
+    assert [part["name"] for part in beside] == ["input", "working room"]
+    assert all([*part["name"].split(), f"{part['row_bytes']:,}"] in rows for part in beside)
     device = shown.split("layers on the device</summary>")[1]
     assert device.startswith('<p class="note swipe">Scroll the table sideways')
     assert said.count("they were off by at most 7.6 %") == said.count("memcpy/memset (about 470 bytes)") == 1
@@ -532,7 +536,7 @@ def test_a_smaller_width_meets_a_bound_on_ram_that_the_network_itself_does_not()
 
     asked = {"target": "micro", "steps": 2, "dense": False, "seed": 0}
     needed = mb.fit(network, digits(0, 200), "12KB", **asked).facts["micro"]["ram_bytes"]
-    with pytest.raises(MemboundError, match="bytes of RAM cannot be met"):
+    with pytest.raises(MemboundError, match=r"^ram of .* bytes cannot be met"):
         mb.fit(network, digits(0, 200), "12KB", ram=needed - 1, **asked)
     found = mb.fit(network, digits(0, 200), "12KB", ram=needed - 1, widths=[0.5, 1], **asked)
     assert found.facts["width"] == 0.5

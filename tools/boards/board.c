@@ -27,7 +27,8 @@ static void host(int operation, const void *argument) {
 }
 
 /* An instruction takes a nanosecond. The board's first timer counts down 25 million times a second: 40 instructions a
- * tick. Where it is elsewhere, the processor's own counts 32 million times: 31.25, up to 2^24 ticks. */
+ * tick. Where it is elsewhere, the processor's own counts, up to 2^24 ticks: 32 million times a second, which are 31.25
+ * instructions a tick, or as many quarters of one as TICK_QUARTERS says. */
 #ifdef HAS_TIMER
 static volatile uint32_t *const timer = (volatile uint32_t *)0x40000000;
 static void start_count(void) { timer[0] = 0, timer[1] = 0xFFFFFFFF, timer[2] = 0xFFFFFFFF, timer[0] = 1; }
@@ -35,7 +36,10 @@ static uint32_t count(void) { return 40u * (0xFFFFFFFF - timer[1]); }
 #else
 static volatile uint32_t *const timer = (volatile uint32_t *)0xE000E010;
 static void start_count(void) { timer[0] = 0, timer[1] = 0xFFFFFF, timer[2] = 0, timer[0] = 5; }
-static uint32_t count(void) { return (0xFFFFFF - timer[2]) * 31u + (0xFFFFFF - timer[2]) / 4u; }
+#ifndef TICK_QUARTERS
+#define TICK_QUARTERS 125u
+#endif
+static uint32_t count(void) { return (0xFFFFFF - timer[2]) * TICK_QUARTERS / 4u; }
 #endif
 #else
 static void host(int operation, const void *argument) {

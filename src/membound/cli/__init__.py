@@ -24,7 +24,7 @@ from membound.cli.reproduce import reproduce_command
 from membound.cli.run import run_command
 from membound.cli.sections import in_sections
 from membound.cli.train import train_command
-from membound.cli.usage import explain_value, suggest_close
+from membound.cli.usage import explain_space, explain_value, suggest_close
 from membound.errors import MemboundError, install
 
 app = typer.Typer(
@@ -147,10 +147,12 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         else:
             suggest_close(error)
-            words = explain_value(error, given, _function_of(given)) or error.format_message().rstrip(".")
+            words = error.format_message().rstrip(".")
+            spaced = explain_space(given) if "extra argument" in words else None
+            words = explain_value(error, given, _function_of(given)) or words
             absent = ABSENT.get(next(iter(given), ""), {})
             instead = [said for word in given if (said := absent.get(word.split("=", 1)[0]))]
-            code = _refuse(instead[0] if instead else f"{words}: see {_help_of(given)}")
+            code = _refuse(instead[0] if instead else spaced or f"{words}: see {_help_of(given)}")
     sys.exit(code or 0)
 
 

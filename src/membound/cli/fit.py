@@ -157,7 +157,7 @@ def _check_effective(asked: Mapping[str, Any], source: options.Source, ray: str 
             what = (
                 "stores weights in formats of its own"
                 if option == "prefer"
-                else "runs one network on one image"
+                else "runs one network on one input"
             )
             raise MemboundError(f"the target micro {what}: leave --{option} out")
     greedy, several = asked.get("strategy") == "greedy", asked.get("members", 1) > 1

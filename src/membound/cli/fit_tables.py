@@ -205,4 +205,6 @@ def _print_device_layers(
         ]
         for layer, weight in device
     ]  # fmt: skip
+    for part in final["micro"].get("beside_layers", ()):
+        rows.append([part["name"], "", "", "", f"{part['row_bytes']:,}", ""])
     print_table(columns, rows, final["name"] if titled else None)

@@ -7,6 +7,8 @@ from typing import Any, get_args
 
 import typer
 
+from membound.units import HERTZ, UNITS
+
 
 def explain_value(error: Any, given: Sequence[str], function: Callable[..., None]) -> str | None:
     """What an option takes, where one was given something else; None of other errors.
@@ -27,6 +29,19 @@ def explain_value(error: Any, given: Sequence[str], function: Callable[..., None
     value = _find_value(parameter.opts, given)
     words = _name_kind(kind, option)
     return None if value is None or words is None else f"{parameter.opts[0]} {value}: {words} is needed"
+
+
+def explain_space(given: Sequence[str]) -> str | None:
+    """A number and its unit that were given as two words.
+
+    >>> explain_space(["fit", "lenet", "--budget", "6", "KB"])
+    '--budget 6 KB is two words: did you mean 6KB?'
+    """
+    units = {*UNITS, *HERTZ, "%", "s", "ms", "us"} - {""}
+    for option, number, unit in zip(given, given[1:], given[2:], strict=False):
+        if option.startswith("--") and number.replace(".", "", 1).isdigit() and unit.lower() in units:
+            return f"{option} {number} {unit} is two words: did you mean {number}{unit}?"
+    return None
 
 
 def suggest_close(error: Any) -> None:

@@ -58,6 +58,30 @@ MAIN_OF_NUMBERS = (
         "    if (!net_feed_row",
     )
 )  # fmt: skip
+# The same where there is net_input_fixed: with --counts it reads integers.
+MAIN_OF_COUNTS = (
+    MAIN_OF_NUMBERS.replace("is fed with of each.", "is fed with of each.\n"
+    " * main --counts reads int32 instead, which count NET_INPUT_UNIT: net_input_fixed makes the byte.")
+    .replace("#include <stdio.h>\n", "#include <stdio.h>\n#include <string.h>\n")
+    .replace(
+        "  static uint8_t row",
+        "  static int32_t counts[NET_WIDTH * NET_CHANNELS]; /* as many bytes as the floats */\n"
+        '  const int are_counts = argc > 1 && strcmp(argv[1], "--counts") == 0;\n'
+        "  if (argc > 1 && !are_counts) {\n"
+        '    fprintf(stderr, "usage: %s [--counts] < FILE\\n", argv[0]);\n'
+        "    return 1;\n"
+        "  }\n"
+        "  void *const to = are_counts ? (void *)counts : (void *)numbers;\n"
+        "  static uint8_t row",
+    )
+    .replace("fread(numbers", "fread(to")
+    .replace(
+        "row[i] = net_input(numbers[i], i % NET_CHANNELS);\n",
+        "{\n      const uint32_t channel = i % NET_CHANNELS;\n"
+        "      row[i] = are_counts ? net_input_fixed(counts[i], channel) : net_input(numbers[i], channel);\n    }\n",
+    )
+    .replace("usage: %s < FILE", "usage: %s [--counts] < FILE")
+)  # fmt: skip
 ABOUT = {
     "image": "pixels from 0 to 255,\n * as a camera gives them",
     "example": "those of the\n * training data, the channels of a place side by side",
@@ -81,9 +105,12 @@ _NUMBERS = (
 )
 
 
-def main_text(plan: MicroPlan, classes: list[str] | None) -> str:
-    """The program for what a network takes; where outputs are no scores of classes, it prints their numbers."""
-    text = MAIN_OF_NUMBERS
+def main_text(plan: MicroPlan, classes: list[str] | None, has_units: bool = False) -> str:
+    """The program for what a network takes; where outputs are no scores of classes, it prints their numbers.
+
+    With `has_units`, there is net_input_fixed, and it can read integers, too.
+    """
+    text = MAIN_OF_COUNTS if has_units else MAIN_OF_NUMBERS
     if plan.net.takes_pixels:
         text = MAIN_OF_BYTES.replace("ABOUT", ABOUT[example_of(plan)])
     if not says_class(plan, classes):

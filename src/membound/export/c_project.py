@@ -8,7 +8,7 @@ from typing import Any
 
 from membound.errors import ModelError
 from membound.export import folder as folders
-from membound.export.c_main import MAIN_OF_BYTES, MAIN_OF_NUMBERS, main_text
+from membound.export.c_main import MAIN_OF_BYTES, MAIN_OF_COUNTS, main_text
 from membound.export.c_readme import readme_text
 from membound.export.c_selftest import TEST_FUNCTIONS, selftest_files
 from membound.export.c_source import FIRST_LINE, FUNCTIONS, header_text, source_text
@@ -26,6 +26,7 @@ from membound.micro.numbers import fix_input
 from membound.micro.plan import MicroPlan
 from membound.micro.used import features
 from membound.run.micro_net import MicroNet
+from membound.units import CLOCK, show_clock
 
 RUNTIME = (*HEADERS, *SOURCES)
 LICENSE = "SPDX-License-Identifier: Apache-2.0"
@@ -77,7 +78,7 @@ def project_files(
         **{renamed(name, prefix): renamed(text, prefix) for name, text in selftest_files(plan).items()},
         CONFIG: config_text(features(plan), prefix),
         **{name: (folder / name).read_text() for name in RUNTIME},
-        "main.c": renamed(main_text(plan, classes), prefix),
+        "main.c": renamed(main_text(plan, classes, fixed is not None), prefix),
         "CMakeLists.txt": renamed(CMAKE, prefix).replace("LEVEL", level),
         "README.md": readme_text(plan, classes, clock, level, prefix, fixed),
     }
@@ -123,7 +124,7 @@ def check_micro_prefix(prefix: str) -> None:
     code = re.sub(
         r'/\*.*?\*/|"[^"]*"',
         "",
-        MAIN_OF_BYTES + MAIN_OF_NUMBERS + FUNCTIONS + TEST_FUNCTIONS,
+        MAIN_OF_BYTES + MAIN_OF_COUNTS + FUNCTIONS + TEST_FUNCTIONS,
         flags=re.DOTALL,
     )
     own = set(re.findall(r"\w+", code)) - {"net"}
@@ -158,26 +159,39 @@ def write_project(
         f"{prefix}.h",
         renamed(FIRST_LINE, prefix),
         may_be_edited,
-        _options_of(level, units),
+        _options_of(level, units, clock),
     )
 
 
-def _options_of(level: str, units: Sequence[float] | None) -> dict[str, str]:
-    """What decides which functions and code there are: a later export without it leaves something out."""
+def _options_of(level: str, units: Sequence[float] | None, clock: float | None) -> dict[str, str]:
+    """What decides which functions, code and times there are: a later export without it leaves something out."""
     found = {"compiled": level[1:]}
+    if clock is not None:
+        found["clock"] = show_clock(clock)
     return found if units is None else found | {"input_unit": ",".join(f"{unit:.9g}" for unit in units)}
 
 
 def say_left_out(
-    folder: Path, plan: MicroPlan, prefix: str, level: str, units: Sequence[float] | None
+    folder: Path,
+    plan: MicroPlan,
+    prefix: str,
+    level: str,
+    units: Sequence[float] | None,
+    clock: float | None,
 ) -> list[str]:
     """What the last export into this folder was asked for, and this one leaves out; in the words of Python."""
-    before, now = folders.read_options(folder), _options_of(level, units)
+    before, now = folders.read_options(folder), _options_of(level, units, clock)
     said = []
     if level == SMALL and before.get("compiled", now["compiled"]) != now["compiled"]:
         said.append(
             f'the export before had compiled="{before["compiled"]}", and this one is for {level}: give it again to '
             "keep it"
+        )
+    usual = show_clock(CLOCK)
+    if clock is None and before.get("clock", usual) != usual:
+        said.append(
+            f"the export before had clock={before['clock'].replace(' ', '')}, and this one's times are for {usual}: "
+            "give it again to keep it"
         )
     if units is None and not plan.net.takes_pixels and "input_unit" in before:
         said.append(

@@ -2,7 +2,9 @@
 
 import math
 import re
+from collections.abc import Mapping
 from textwrap import fill
+from typing import Any
 
 from membound.machine import own_version
 from membound.micro.code import (
@@ -15,7 +17,7 @@ from membound.micro.code import (
 )
 from membound.micro.cost import speed_of
 from membound.micro.identity import identify
-from membound.micro.layer_table import list_layers
+from membound.micro.layer_table import list_beside, list_layers
 from membound.micro.numbers import FixedInput, say_not_included
 from membound.micro.plan import MicroPlan
 from membound.micro.used import constants_of, features
@@ -66,7 +68,8 @@ def _say_input(plan: MicroPlan, prefix: str, fixed: FixedInput | None) -> str:
             counted = ", ".join(f"{unit:g}" for unit in fixed.units)
             said += (
                 f" `{prefix}_input_fixed(number, channel)` does it in integers: its numbers count units of {counted}"
-                f"{'' if len(fixed.units) == 1 else ' (one for each channel)'}."
+                f"{'' if len(fixed.units) == 1 else ' (one for each channel)'}. `./build/main --counts` reads int32 "
+                "and does so."
             )
         kind = '.astype("float32")'
     said += f" With numpy, x [N, {channels}{'' if is_vector else f', {height}, {width}'}] becomes a file for `main` by"
@@ -133,10 +136,16 @@ def readme_text(
     pictures = PICTURES if one == "image" else ""
     times = "\n".join(
         f"| {each} | {flashes[each]:,} | {found.instructions:,} | {found.cycles:,} | {show_ms(found.ms(hz))} | "
-        f"{show_ms(found.longest_ms(hz))} |"
+        f"{show_ms(found.longest_ms(hz))} | {found.longest_instructions:,} |"
         for each, found in (
             (each, speed_of(plan, each)) for each in sorted(LEVELS, key=lambda each: each != level)
         )
+    )
+    arena_said = fill(
+        "A layer takes the rows of its output that are kept, with the padding between channels, and a mean takes "
+        f"its 32-bit sums as well. {_say_sharing(plan)} The instructions are estimates for a Cortex-M4 at {level}.",
+        WIDE,
+        break_on_hyphens=False,
     )
     return f"""# A network in about {flash:,} bytes of flash and {ram:,} of RAM
 
@@ -202,8 +211,8 @@ Compile `{prefix}_test.c`, too, and call it once: on a new board, and when the c
 One {one} takes about this long on a Cortex-M4, if flash has no wait states; flash is constants and code. Times are
 estimates: {say_off(*LEVELS)}.
 
-| compiled with | bytes of flash | instructions | cycles | at {show_clock(hz)} | longest call, about |
-|---|---|---|---|---|---|
+| compiled with | bytes of flash | instructions | cycles | at {show_clock(hz)} | longest call | its instructions |
+|---|---|---|---|---|---|---|
 {times}
 
 The longest call of `{prefix}_feed_row` is often the last one of an {one}, which computes all that is left; others are
@@ -213,12 +222,11 @@ much shorter. Tasks of the same priority are blocked for that long.
 
 ## Layers
 
-| layer | operation | bytes of flash | RAM of its output, bytes | output rows in RAM | multiplications | instructions |
+| layer | operation | bytes of flash | bytes of the arena | rows kept | multiplications | instructions |
 |---|---|---|---|---|---|---|
 {_rows(plan, level)}
 
-The RAM of an output includes the padding between channels. Values that are not needed at the same time share their
-bytes, so the arena is smaller than the sum. The instructions are estimates for a Cortex-M4 at {level}.
+{arena_said}
 
 ## Updates
 
@@ -235,9 +243,29 @@ the C as a comment only: if they change, your program has to.
 
 
 def _rows(plan: MicroPlan, level: str) -> str:
-    """The table of layers."""
-    return "\n".join(
+    """The table of layers, and of what else is in the arena."""
+    beside = [
+        f"| {each['name']} | {each['operation']} | | {each['row_bytes']:,} | "
+        f"{'' if each['rows'] is None else '{rows} of {height}'.format(**each)} | | |"
+        for each in list_beside(plan)
+    ]
+    return "\n".join([*map(_row, list_layers(plan, level)), *beside])
+
+
+def _row(each: Mapping[str, Any]) -> str:
+    return (
         f"| {each['name']} | {each['operation']} | {each['flash_bytes']:,} | {each['row_bytes']:,} | {each['rows']} of "
         f"{each['height']} | {each['multiplications']:,} | {each['instructions']:,} |"
-        for each in list_layers(plan, level)
     )
+
+
+def _say_sharing(plan: MicroPlan) -> str:
+    """How the arena relates to the sum of what is in it."""
+    parts = [*list_layers(plan, plan.level), *list_beside(plan)]
+    total, arena = sum(each["row_bytes"] for each in parts), plan.layout.nbytes
+    if arena < total:
+        return (
+            f"That is {total:,} bytes in all. Values that are not needed at the same time share bytes, so the arena "
+            f"has {arena:,}."
+        )
+    return f"That is {total:,} bytes in all; with alignment, the arena has {arena:,}."

@@ -123,7 +123,7 @@ def export_c(
         if (few := say_few(inputs)) is not None:
             warnings.warn(few, stacklevel=3)  # of the caller of export_c, which checks its keywords first
     made = MicroNet(model, activations=scales, maps=maps, compiled=way.level)
-    for note in say_left_out(Path(folder), made.plan, prefix, way.level, units):
+    for note in say_left_out(Path(folder), made.plan, prefix, way.level, units, way.hz):
         warnings.warn(note, stacklevel=3)
     write_project(folder, made, prefix, way.hz, way.level, units)
     return made
@@ -211,7 +211,7 @@ def write_c(
     check_micro_prefix(prefix)
     check_target(folder, prefix)
     found = calibrate(source, data, layout, size, level=way.level)
-    left_out = say_left_out(folder, found.net.plan, prefix, way.level, units)
+    left_out = say_left_out(folder, found.net.plan, prefix, way.level, units, way.hz)
     return found, write_project(folder, found.net, prefix, way.hz, way.level, units), left_out
 
 

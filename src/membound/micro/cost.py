@@ -53,13 +53,14 @@ class Planned(Protocol):
 class Estimate:
     """About how many instructions and cycles one example takes; cycles are for flash without wait states.
 
-    `longest_cycles` are those of the longest call of net_feed_row, which is often the last one of an example: it
-    computes all that is left. Other tasks of the same priority are blocked for that long.
+    `longest_cycles` and `longest_instructions` are those of the longest call of net_feed_row, which is often the last
+    one of an example: it computes all that is left. Other tasks of the same priority are blocked for that long.
     """
 
     instructions: int
     cycles: int
     longest_cycles: int = 0
+    longest_instructions: int = 0
 
     def ms(self, clock: str | float = CLOCK) -> float:
         """Milliseconds at this clock, in Hz or as '80 MHz'.
@@ -79,6 +80,7 @@ class Estimate:
             "instructions": self.instructions,
             "cycles": self.cycles,
             "ms": round(self.ms(clock), 4),
+            "longest_call_instructions": self.longest_instructions,
             "longest_call_ms": round(self.longest_ms(clock), 4),
         }
 
@@ -93,7 +95,10 @@ def estimate(plan: Planned, level: str = "-Os", number: int | None = None) -> Es
 
 def speed_of(plan: Planned, level: str = "-Os") -> Estimate:
     """Of a whole network, with its longest call."""
-    return replace(estimate(plan, level), longest_cycles=longest_call(plan, level).cycles)
+    longest = longest_call(plan, level)
+    return replace(
+        estimate(plan, level), longest_cycles=longest.cycles, longest_instructions=longest.instructions
+    )
 
 
 def longest_call(plan: Planned, level: str = "-Os") -> Estimate:

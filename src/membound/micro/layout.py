@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from membound.errors import ModelError
-from membound.micro.integers import IntegerNet
+from membound.micro.integers import IntegerNet, Op
 from membound.micro.schedule import begun_rows, events, first_needed
 
 CHUNK = 32  # MB_CHUNK of membound_micro.h
@@ -42,9 +42,24 @@ class Layout:
     buffers: list[Buffer]
     states: dict[int, int]
     waits: Mapping[int, int]  # rows that an operation waits for beyond those that it needs
-    sums: int
+    sums: int  # where each begins
     entries: int
     nbytes: int
+
+    @property
+    def working_bytes(self) -> int:
+        """What convolutions share at the start of the arena."""
+        return _room_of(self.entries)  # the entries lie behind the sums
+
+
+def _room_of(sums: int) -> int:
+    """The 32-bit sums of a row of a convolution, and weights as they are decoded."""
+    return sums + 4 * CHUNK if sums else 0
+
+
+def sum_bytes(op: Op) -> int:
+    """The 32-bit sums that a mean keeps beside its output, until its last row is there."""
+    return 4 * op.channels * op.pool.size[1] if op.kind == "mean" and op.pool is not None else 0
 
 
 @dataclass(frozen=True)
@@ -212,11 +227,10 @@ def _place(net: IntegerNet, ways: Ways, rows: list[int], spans: Spans) -> Layout
     sizes = {value: rows[value] * pitches[value] for value in set(roots)}
     for number, op in enumerate(net.ops):
         if op.kind == "mean":
-            assert op.pool is not None
-            sizes[~number] = 4 * op.channels * op.pool.size[1]
+            sizes[~number] = sum_bytes(op)
     convs = [op for op in net.ops if op.kind == "conv"]
     sums = 4 * max((op.size[1] for op in convs), default=0)
-    places = _pack(sizes, spans, sums + 4 * CHUNK if convs else 0)
+    places = _pack(sizes, spans, _room_of(sums))
     total = -(-max(places[key] + sizes[key] for key in sizes) // 4) * 4
     buffers = [Buffer(places[roots[v]] + pads[v], rows[v], strides[v], pitches[v]) for v in values]
     states = {~key: places[key] for key in sizes if key < 0}

@@ -87,7 +87,7 @@ def fix_input(plan: MicroPlan, preprocess: Mapping[str, Any] | None, units: Sequ
         )
     if len(units) not in (1, channels):
         raise ModelError(
-            f"input_unit has {len(units)} numbers, and the input {channels} channels: give one, or one for each "
+            f"input_unit has {len(units)} numbers, but the input has {channels} channels: give one, or one for each "
             "channel",
             about="input_unit",
         )

@@ -20,6 +20,7 @@ KEYWORDS = {
     'compiled="O2"': "--compiled O2",
     'compiled="Os"': "--compiled Os",
     "(lr=0.005)": "(--lr 0.005)",
+    "had clock=": "had --clock ",
     "had input_unit=": "had --input-unit ",
 }
 FALLING = 0.9  # of the loss a quarter before the end

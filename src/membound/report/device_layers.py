@@ -1,6 +1,6 @@
 """The table of layers of a network on a microcontroller: flash and RAM there, not bytes of the file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from membound.report.device import find_level, unbroken
@@ -41,13 +41,16 @@ def make_device_layers(result: Facts) -> Markup | None:
     """One table for each final network, the first one open; None of other targets."""
     tables = []
     for index, final in enumerate(find_rows(result, "finals")):
-        if rows := _rows(final):
-            words = f"{find_text(final, 'name') or 'final'}: {len(rows)} layers on the device"
-            tables.append(fold(words, _draw(final, rows), index == 0 and len(rows) <= MOST_OPEN))
+        if layers := find_device_layers(final):
+            words = f"{find_text(final, 'name') or 'final'}: {len(layers)} layers on the device"
+            table = _draw(final, _rows(final, layers))
+            tables.append(fold(words, table, index == 0 and len(layers) <= MOST_OPEN))
     return join(*tables) if tables else None
 
 
-def _rows(final: Facts) -> list[list[object]]:
+def _rows(final: Facts, layers: list[tuple[Facts, Facts]]) -> list[list[object]]:
+    """The layers, and what else the arena holds."""
+    beside: list[tuple[Facts, Facts]] = [(part, {}) for part in _find_beside(final)]
     return [
         [
             find_text(layer, "name") or ABSENT,
@@ -55,19 +58,30 @@ def _rows(final: Facts) -> list[list[object]]:
             show_count(find_number(layer, "flash_bytes")),
             show_count(find_number(layer, "row_bytes")),
             show_count(find_number(layer, "instructions")),
-            f"{show_count(find_number(layer, 'rows'))} of {show_count(find_number(layer, 'height'))}",
+            _say_rows(layer),
             show_count(find_number(layer, "multiplications")),
             find_text(layer, "operation") or ABSENT,
         ]
-        for layer, weight in find_device_layers(final)
+        for layer, weight in [*layers, *beside]
     ]
+
+
+def _find_beside(final: Facts) -> Sequence[Facts]:
+    return find_rows(find_part(final, "micro"), "beside_layers")
+
+
+def _say_rows(layer: Facts) -> str:
+    rows, height = find_number(layer, "rows"), find_number(layer, "height")
+    return ABSENT if rows is None else f"{show_count(rows)} of {show_count(height)}"
 
 
 def _draw(final: Facts, rows: list[list[object]]) -> Markup:
     head = ["layer", "kept", "flash bytes", "RAM bytes", "instructions", "rows kept", "multiplications"]
     table = draw_table([*head, "operation"], rows, "layers on the device", texts=(0, 7))
+    arena = show_count(find_number(find_part(final, "micro"), "arena_bytes"))
     note = (
-        "Flash is a layer's constants; the code is beside them. RAM is the rows that are kept, padding included: "
-        f"layers that are not needed at the same time share it. Instructions are estimated at {find_level(final)}."
+        "Flash is a layer's constants; the code is beside them. RAM is the rows that are kept, with "
+        "padding and the 32-bit sums of means; rows that are not needed at the same time share their bytes in the "
+        f"arena of {arena} bytes. Instructions are estimated at {find_level(final)}."
     )
     return join(with_hint(table), tag("p", unbroken(note), class_="note"))

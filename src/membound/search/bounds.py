@@ -198,7 +198,7 @@ class Bound:
             )
         if self.target not in TARGETS:
             raise MemboundError(
-                f"there is no target {self.target!r}: choose {' or '.join(TARGETS)}, a microcontroller of any kind",
+                f"there is no target {self.target!r}: choose cpu, or micro for any microcontroller",
                 about="target",
             )
         if self.activations not in ACTIVATIONS:
@@ -287,7 +287,7 @@ class Bound:
                     object.__setattr__(self, name, amounts[0])
 
     def _check_micro(self) -> None:
-        """On a microcontroller one network of integers runs on one image."""
+        """On a microcontroller one network of integers runs on one input."""
         if self.budget is None:
             raise MemboundError(
                 f"{MICRO_BOUNDS}: got {self.name} alone", about=("budget", "latency", self.name)
@@ -300,7 +300,7 @@ class Bound:
         for name, usual in (("members", 1), ("batch", 1), ("threads", 1), ("isa", "every")):
             if getattr(self, name) != usual:
                 raise MemboundError(
-                    f"the target micro runs one network on one image: leave {name} out", about=name
+                    f"the target micro runs one network on one input: leave {name} out", about=name
                 )
 
     @property

@@ -78,14 +78,14 @@ class Fitted:
         `seed` and `seconds`; `tried`, sentences for people; `digests` of the `network` and of its `training_data` and
         `test_data`, by which `compare` notices other ones.
     - For a microcontroller, `flash` and `ram` are bytes and `ms` is the estimated time of an image (None for other
-      targets), and `facts["micro"]` has their parts:
-      `flash_bytes` are `constant_bytes` (of them `weight_bytes`, and `table_bytes` where activations have `tables`) and
-      `code_bytes`, `ram_bytes` are `context_bytes` (of them `arena_bytes`, the activations) and `stack_bytes`;
-      `instructions`, `cycles` and `ms` of one image, and `longest_call_ms` of net_feed_row, are estimates for a
-      Cortex-M4 at `clock_hz`. All this is as
-      `compiled_with` -Os, or what was asked for; `at_Os` and `at_O2` have flash, code and time for both. What this
-      machine takes is named so: `host_latency_ms`, `host_latency_spread`, `host_threads`; of dense networks in float32,
-      `host_memory_bytes`.
+      targets), and `facts["micro"]` has their parts: `flash_bytes` are `constant_bytes` (of them `weight_bytes`, and
+      `table_bytes` where activations have `tables`) and `code_bytes`, `ram_bytes` are `context_bytes` (of them
+      `arena_bytes`) and `stack_bytes`; `layers` and `beside_layers` say as `row_bytes` what the arena holds, where rows
+      that are not needed at the same time share their bytes; `instructions`, `cycles` and `ms` of one image, and
+      `longest_call_instructions` and `longest_call_ms` of net_feed_row, are estimates for a Cortex-M4 at `clock_hz`.
+      All this is as `compiled_with` -Os, or what was asked for; `at_Os` and `at_O2` have flash, code and time for both.
+      What this machine takes is named so: `host_latency_ms`, `host_latency_spread`, `host_threads`; of dense networks
+      in float32, `host_memory_bytes`.
     """
 
     model: nn.Module

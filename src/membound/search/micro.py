@@ -14,8 +14,9 @@ from membound.errors import MemboundError, ModelError
 from membound.micro.code import SMALL, STACK_BYTES
 from membound.micro.cost import estimate
 from membound.micro.integers import make_integers
-from membound.micro.layer_table import list_layers
+from membound.micro.layer_table import list_beside, list_layers
 from membound.micro.layers import find_layers, quantized_values
+from membound.micro.layout import sum_bytes
 from membound.micro.plan import MicroPlan, make_plan
 from membound.micro.used import code_of, constants_of
 from membound.run.calibration import INPUTS, calibrate_activations
@@ -118,19 +119,20 @@ def ram_of(plan: MicroPlan) -> int:
 
 
 def check_ram(measure: MicroBytes, allowed: int) -> None:
-    """Whether a network runs in so much RAM with all of its channels: zeros do not make its maps smaller."""
+    """Whether a network runs in so much RAM with all of its channels: which of them will die is not known yet."""
     plan = measure.plan(measure.dense_state())
     needed = ram_of(plan)
     if allowed <= STACK_BYTES:
         meant = f" (did you mean {allowed}KB?)" if allowed < SHORT else ""
         raise MemboundError(
-            f"{allowed:,} bytes of RAM{meant} cannot be met by any network: {STACK_BYTES} are reserved for the stack",
+            f"ram of {allowed:,} bytes{meant} cannot be met by any network: {STACK_BYTES} are reserved for the stack",
             about="ram",
         )
     if needed > allowed:
         raise MemboundError(
-            f"{allowed:,} bytes of RAM cannot be met: this network takes {needed:,} ({STACK_BYTES} of them "
-            f"stack), however few weights it keeps: allow at least that, or change the network: {_say_largest(plan)}"
+            f"ram of {allowed:,} bytes cannot be met: this network takes {needed:,} ({STACK_BYTES} of them "
+            "stack) with all its channels; a fit may remove channels and take less, but that cannot be planned for: "
+            f"allow at least that, or change the network: {_say_largest(plan)}"
             f"{say_examples(measure)}",
             about=("ram", *about_reading(measure)),
         )
@@ -141,8 +143,7 @@ def _say_largest(plan: MicroPlan) -> str:
     net, layout = plan.net, plan.layout
     sizes = [buffer.nbytes for buffer in layout.buffers]
     for op in (net.ops[number] for number in layout.states):  # a mean has sums of 4 bytes beside it
-        assert op.pool is not None
-        sizes[op.output] += 4 * op.channels * op.pool.size[1]
+        sizes[op.output] += sum_bytes(op)
     value = max(range(len(sizes)), key=sizes.__getitem__)
     (channels, height, width), rows = net.images[value], layout.buffers[value].rows
     many = f"{rows} of {height} rows" if height > 1 else "one row"
@@ -233,4 +234,8 @@ def calibrated(files: FileBytes, state: State, train: Split, preprocess: Preproc
 def describe_micro(stored: StoredModel, clock: float | None, level: str) -> dict[str, Any]:
     """What a network takes on the device, part by part; the time of one image is an estimate."""
     plan = _plan_of(stored, level)
-    return {**describe_plan(plan, clock, level), "layers": list_layers(plan, level)}
+    return {
+        **describe_plan(plan, clock, level),
+        "layers": list_layers(plan, level),
+        "beside_layers": list_beside(plan),
+    }

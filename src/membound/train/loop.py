@@ -146,7 +146,7 @@ def _check_loss(run: Run) -> None:
         raise _diverged(run, f"the loss is not finite at step {run.step}")
     if loss > LOST * run.highest_loss:
         raise _diverged(
-            run, f"the loss is {loss:.3g} at step {run.step}, over {LOST * WORSE:g} times that at the start"
+            run, f"the loss is {loss:.3g} at step {run.step}, over a billion times that at the start"
         )
 
 
