@@ -18,7 +18,7 @@ from membound.report.text import Score
 from membound.run.inspection import inspect
 from membound.search import latency, timing
 from membound.search.budget import Limit
-from membound.search.integers import note_memory
+from membound.search.integers import note_memory, note_time
 from membound.search.place import Watch
 from membound.search.timing import Latency
 from membound.units import parse_latency
@@ -283,19 +283,20 @@ def test_a_bound_on_latency_that_integers_meet_with_every_weight_says_so(monkeyp
 
     monkeypatch.setattr(timing, "measure", taken)
     (note,) = noted(latency="0.7 ms")
-    assert note == WHOLE.format("0.356 ms", "with budget='2KB' instead of the bound on latency")
-    assert noted(latency="0.3 ms") == [], "integers take longer"
+    assert note == WHOLE.format("0.356 ms", "with a budget of 2KB instead of the bound on latency")
     assert noted(latency="2 ms") == [], "time takes no weight away"
-    (note,) = noted(latency="0.7 ms", budget="4 KB")
-    assert note == WHOLE.format("0.356 ms", "without the bound on latency")
-    assert noted(latency="0.7 ms", budget="1.5 KB") == [], "the file has no room for every weight"
+    whole = {"ms": 0.5, "bytes": 1999}
+    assert note_time(whole, 0.7, Limit("2KB", 2000)) == [
+        WHOLE.format("0.5 ms", "without the bound on latency")
+    ]
+    assert note_time(whole, 0.7, Limit("1.5KB", 1500)) == [], "the file has no room for every weight"
 
 
 def test_a_bound_on_memory_that_integers_meet_with_every_weight_says_so(monkeypatch):
     asked = []
     monkeypatch.setattr(fit_module, "note_memory", lambda *given: asked.append(given) or note_memory(*given))
     (note,) = noted(ram="40 KB")
-    taken, instead = r"2\d,\d{3} bytes of memory", "with budget='2KB' instead of the bound on memory"
+    taken, instead = r"2\d,\d{3} bytes of memory", "with a budget of 2KB instead of the bound on memory"
     assert re.fullmatch(WHOLE.format(taken, instead), note)
     ((problem, bound, _),) = asked
     for allowed, count in ((20_000, 0), (40_000, 1), (60_000, 0)):

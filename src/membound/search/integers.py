@@ -58,8 +58,8 @@ def note_time(whole: dict[str, float] | None, ms: float, limit: Limit) -> list[s
     """Said where a bound on latency takes weights away that the engine int8 has time for; `limit` is of the file.
 
     >>> print(*note_time({"ms": 0.01634, "bytes": 34_012}, 0.02, Limit("100%", 130_000)))
-    in 8-bit integers the whole network takes 0.0163 ms, within the bound: with budget='35KB' instead of the bound on \
-latency, and the engine int8, no weight has to go
+    in 8-bit integers the whole network takes 0.0163 ms, within the bound: with a budget of 35KB instead of the bound \
+on latency, and the engine int8, no weight has to go
     >>> note_time({"ms": 0.03, "bytes": 34_012}, 0.02, Limit("100%", 130_000)), note_time(None, 1, Limit("1", 1))
     ([], [])
     """
@@ -95,7 +95,7 @@ def note_memory(problem: Problem, bound: Bound, limits: Sequence[Limit]) -> list
 
 def _instead(file_bytes: int, of: str) -> str:
     """What to ask for where no budget is given: one that surely has room for the trained file as well."""
-    return f"with budget='{file_bytes // 1000 + 1}KB' instead of the bound on {of}"
+    return f"with a budget of {file_bytes // 1000 + 1}KB instead of the bound on {of}"
 
 
 def _note(taken: str, instead: str) -> str:
