@@ -38,8 +38,9 @@ def note_outputs(problem: Problem) -> list[str]:
     if data.classes is None and (note_unused(halves) or note_from_one(halves[0])):
         return []  # what is wrong may be the labels
     model = problem.make(0)
+    weight = next(model.parameters(), torch.zeros(()))  # the network may be in another type, and elsewhere
     with in_eval_mode(model):
-        scores: Any = model(torch.zeros(1, *data.input_shape))
+        scores: Any = model(weight.new_zeros(1, *data.input_shape))
     if not isinstance(scores, Tensor) or scores.dim() != 2:
         return []
     classes = max(int(each.max()) + 1 for each in halves) if data.classes is None else len(data.classes)
