@@ -4,6 +4,7 @@ import CoreVideo
 /// Make the network ready, for 1 to 256 threads; 0 takes all cores. The first call decides; without one, the first picture
 /// opens it with one thread. `update` is a file that `membound export --cpp-file` wrote, such as one that the app has
 /// downloaded. Returns nil if all is well; otherwise why not: then the network that is open, or compiled in, serves instead.
+@discardableResult
 func openClassifier(update: String? = nil, threads: Int32 = 1) -> String? {
     var why = [CChar](repeating: 0, count: 400)
     switch classifier_open_update(update, threads, &why, why.count) {

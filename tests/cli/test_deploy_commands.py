@@ -508,7 +508,9 @@ def test_outputs_that_cannot_be_written(file, tmp_path, capsys):
     assert "Is a directory" in refused(capsys, "run", file, x, "--out", tmp_path / "folder.npy")
     assert "there is no folder" in refused(capsys, "run", file, x, "--out", tmp_path / "no" / "y.npy")
     assert "not a regular file" in refused(capsys, "run", file, x, "--out", tmp_path / "pipe.npy")
-    assert "let its name end in .npy" in refused(capsys, "run", file, x, "--out", tmp_path / "y.txt")
+    assert "let its name end in .npy, or .npz for several outputs or integers" in refused(
+        capsys, "run", file, x, "--out", tmp_path / "y.txt"
+    )
     assert "is the input" in refused(capsys, "run", file, x, "--out", x)
     assert "name a .npy file" in refused(capsys, "run", file, tmp_path / "folder.npy")
     assert "name a .npy file" in refused(capsys, "run", file, tmp_path / "pipe.npy")

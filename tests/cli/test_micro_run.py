@@ -9,6 +9,7 @@ from deployed import refused, run
 from micro_networks import NETWORKS, Builder, micro, prepared, some_images
 
 import membound as mb
+from membound.cli.run import _print_integers
 from membound.run.calibration import with_activations
 
 NOTE = "may differ a little from these: --engine micro gives them\n"
@@ -253,3 +254,8 @@ def test_numbers_beyond_the_range_are_told_it_in_their_own_unit(tmp_path):
             f"(before preparation {first[0]:.3g} to {first[1]:.3g} for channel 0, "
             f"{second[0]:.3g} to {second[1]:.3g} for channel 1)"
         ) in str(told[0].message)
+
+
+def test_integers_that_are_not_shown_are_counted_as_classes_are(capsys):
+    _print_integers(np.zeros((12, 2), np.int8), None)
+    assert capsys.readouterr().out.splitlines()[-2:] == ["   9  integers 0 0", "      and 2 more"]

@@ -59,7 +59,7 @@ def test_a_fit_is_readable_at_60_columns_and_ends_with_its_verdict(capsys, monke
         r"In floats: [\d.]+ ms an image, .* dense \([\d.]+ ms\)\.( Dense (int8|floats) in ONNX Runtime: [\d.]+ ms\.)?$",
         verdict,
     )
-    assert "training the final networks" in said.err
+    assert "training under the bound, on all training images" in said.err, "one network"
     assert re.search(r"^dense: trained, accuracy [\d.]+ % in torch on \d+ examples, \d", said.err, re.M), (
         "progress when piped"
     )
@@ -126,7 +126,7 @@ def test_a_fit_from_python_says_how_far_it_is_unless_it_shall_not(capsys):
     model = mb.zoo.build("terminal_nets:small")
     small = {"budget": "4KiB", "steps": 5, "batch_size": 20, "device": "cpu", "dense": False}
     mb.fit(model, data, **small)
-    assert "training the final networks" in capsys.readouterr().err
+    assert "training under the bound, on all training images" in capsys.readouterr().err
     mb.fit(model, data, **small, progress=False)
     assert capsys.readouterr() == ("", "")
 

@@ -242,7 +242,7 @@ def test_floating_point_pixels_are_refused(tmp_path):
         (lambda root: root.mkdir(), "no class folders"),
         (lambda root: picture(root / "loose.png"), "no class folders"),
         (lambda root: tree(root, classes=("cat",)), r"one class folder only \(cat\)"),
-        (lambda root: (tree(root), (root / "eel").mkdir()), "class folders without images: eel"),
+        (lambda root: (tree(root), (root / "eel").mkdir()), "class folders without images: 'eel'"),
         (
             lambda root: [(root / name).mkdir(parents=True) for name in ("a", "b")],
             "2 class folders, but no images in them",

@@ -2,6 +2,8 @@
 
 import html
 import re
+from dataclasses import replace
+from importlib import import_module
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,10 +17,13 @@ from membound.report.engines import say_engines
 from membound.report.text import Score
 from membound.run.inspection import inspect
 from membound.search import latency, timing
+from membound.search.budget import Limit
+from membound.search.integers import note_memory, note_time
 from membound.search.place import Watch
 from membound.search.timing import Latency
 from membound.units import parse_latency
 
+fit_module = import_module("membound.search.fit")
 X = np.random.default_rng(0).normal(size=(80, 32)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(int)
 QUICK = {"steps": 20, "batch_size": 20, "device": "cpu", "dense": False, "progress": False}
@@ -44,7 +49,7 @@ def test_the_file_is_as_fast_as_asked_for_and_as_large_as_that_allows(clock):
     about = fitted.facts["latency_bound"]
     assert about["measured_ms"] == fitted.facts["nonzeros"] / 1000 <= 1
     assert about["measured_ms"] > 0.2, "it is used"
-    assert "where 1 ms are allowed" in fitted.facts["tried"][-1]
+    assert "the limit is 1 ms" in fitted.facts["tried"][-1]
     assert "bind" not in "".join(fitted.facts["tried"])
     assert fitted.name == "in 1 ms", "what was asked for, not bytes that nobody wrote"
 
@@ -244,3 +249,59 @@ def test_dense_in_8_bits_is_timed_in_integers_without_another_runtime(monkeypatc
     integers = fitted.facts["engine_int8"]
     assert f"engine int8: {integers['memory_bytes']:,} bytes" in page
     assert f"engine int8: {integers['accuracy']:.2f} %" in page
+
+
+IMAGES = np.random.default_rng(0).normal(size=(24, 3, 16, 16)).astype(np.float32)
+WHOLE = "in 8-bit integers the whole network takes {}, within the bound: {}, and the engine int8, no weight has to go"
+
+
+def of_images():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.ReLU6(), nn.Conv2d(8, 16, 3, padding=1), nn.ReLU6(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 2),
+    )  # fmt: skip
+
+
+def noted(**bound):
+    """What a fit of images notes on integers: before training, and at its end."""
+    said = []
+    keywords = {name: value for name, value in QUICK.items() if name != "progress"} | {"steps": 4}
+    fitted = mb.fit(of_images, (IMAGES, Y[:24]), watch=Watch(note=said.append), **keywords, **bound)
+    found = [
+        [text for text in texts if "in 8-bit integers the whole" in text]
+        for texts in (said, fitted.facts["tried"])
+    ]
+    assert found[0] == found[1]
+    return found[0]
+
+
+def test_a_bound_on_latency_that_integers_meet_with_every_weight_says_so(monkeypatch):
+    def taken(nets):
+        counts = [sum(layer["nonzeros"] for layer in inspect(net.model)["layers"]) for net in nets]
+        of_each = zip(nets, counts, strict=True)
+        return [Latency(count / (4000 if net.engine == "int8" else 1000)) for net, count in of_each]
+
+    monkeypatch.setattr(timing, "measure", taken)
+    (note,) = noted(latency="0.7 ms")
+    assert note == WHOLE.format("0.356 ms", "with a budget of 2KB instead of the bound on latency")
+    assert noted(latency="2 ms") == [], "time takes no weight away"
+    whole = {"ms": 0.5, "bytes": 1999}
+    assert note_time(whole, 0.7, Limit("2KB", 2000)) == [
+        WHOLE.format("0.5 ms", "without the bound on latency")
+    ]
+    assert note_time(whole, 0.7, Limit("1.5KB", 1500)) == [], "the file has no room for every weight"
+
+
+def test_a_bound_on_memory_that_integers_meet_with_every_weight_says_so(monkeypatch):
+    asked = []
+    monkeypatch.setattr(fit_module, "note_memory", lambda *given: asked.append(given) or note_memory(*given))
+    (note,) = noted(ram="40 KB")
+    taken, instead = r"2\d,\d{3} bytes of memory", "with a budget of 2KB instead of the bound on memory"
+    assert re.fullmatch(WHOLE.format(taken, instead), note)
+    ((problem, bound, _),) = asked
+    for allowed, count in ((20_000, 0), (40_000, 1), (60_000, 0)):
+        assert len(note_memory(problem, bound, [Limit("", allowed)])) == count
+    both = problem.changed(target=replace(problem.target, kind="file", memory=40_000, file_bytes=4000))
+    (note,) = note_memory(both, bound, [Limit("", 4000)])
+    assert "without the bound on memory, and the engine int8" in note
+    assert note_memory(both, bound, [Limit("", 1500)]) == [], "the file has no room for every weight"

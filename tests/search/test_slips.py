@@ -14,6 +14,7 @@ from membound.search.place import Watch
 from membound.search.problem import Target
 from membound.search.request import Choices, Examples
 from membound.search.setup import make_problem
+from membound.search.targets import note_outputs
 from membound.train.user_data import as_split
 
 IMAGES, LABELS = digits(0, 40).images, digits(0, 40).labels
@@ -200,3 +201,30 @@ def test_a_missing_folder_is_said_alike_by_all_that_write(tmp_path):
         ):
             write()
     assert not (tmp_path / "missing").exists()
+
+
+def test_outputs_that_no_class_has_are_noted_first_and_at_the_end():
+    few = (IMAGES, LABELS % 4)
+    said = []
+    keywords = {
+        "steps": 2,
+        "batch_size": 8,
+        "device": "cpu",
+        "dense": False,
+        "watch": Watch(note=said.append),
+    }
+    note = "the network has 10 outputs, and the data 4 classes: outputs 4 to 9 have no examples"
+    fitted = mb.fit(Small, few, "4 KB", **keywords)
+    assert [text for text in (*said, *fitted.facts["tried"]) if "outputs" in text] == [
+        f"{note}; give your function a parameter `classes`"
+    ] * 2
+
+    def noted(model, data, **more):
+        examples = Examples(train_data=data, **more)
+        return note_outputs(make_problem(model, examples, Choices(steps=2), Target(), hold_out=False))
+
+    assert noted(Small(), few) == [note], "there is no function"
+    assert noted(NeedsClasses, few) == [], "it is told its number"
+    assert noted(Small, few, classes=tuple("abcdefghij")) == [], "as many as the data names"
+    gaps = LABELS % 4 * 2
+    assert noted(Small, (IMAGES, gaps)) == [], "that no example has a class is said already"

@@ -60,7 +60,10 @@ def test_a_second_training_is_announced_and_goes_without_dense(monkeypatch):
     train = digits(0, 100)
     mb.fit(Small, (train.images, train.labels), "4 KB", test_data=(LAST.images, LAST.labels), steps=4,
            batch_size=16, device="cpu", watch=watch)  # fmt: skip
-    assert "2 networks, 4 steps of 16 each; 1 more may follow, in f16, if few bits cost" in "\n".join(said)
+    assert (
+        "2 networks, 4 steps of 16 each; one more training, in 16 bits, follows if few bits cost"
+        in "\n".join(said)
+    )
     assert [key for key in trained if key == "dense"] == ["dense"]
     assert sum("training the dense network" in text for text in said) == 1
     assert sum("training again in f16" in text for text in said) == 1

@@ -99,3 +99,14 @@ def test_a_function_that_is_told_its_channels_is_told_so_too():
 
     said, _ = refused(made, (np.zeros((4, 28, 28), np.uint8), np.arange(4) % 2))
     assert said.endswith("of shape (28, 28): gray images are [n, 1, 28, 28]: give x[:, None]")
+
+
+def test_images_of_another_size_than_a_linear_layer_takes_are_told_the_size():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 28 * 28, 2))
+    said, about = refused(model, (np.zeros((4, 3, 32, 32), np.uint8), np.arange(4) % 2))
+    assert (
+        "layer '1' takes 2,352 features and gets 3,072; the images are 3 x 32 x 32; 2,352 = 3 x 28 x 28"
+        in said
+    )
+    assert said.endswith("did you mean images of 28 x 28 (size=28)? Or change that layer")
+    assert about == (), "size is named already"

@@ -13,6 +13,7 @@ from membound.cli import options
 from membound.cli.inspect import File
 from membound.cli.tables import Column, print_table, tell
 from membound.errors import MemboundError
+from membound.units import show_bytes
 
 DEEPSPARSE = "deepsparse"
 PEERS = f"torch,onnxruntime,openvino,{DEEPSPARSE}"
@@ -165,14 +166,13 @@ def _print(facts: dict[str, Any]) -> None:
         f"{hardware['cpu']}, {hardware['cores']} cores"
     )
     tell(
-        "times in ms, sizes in KiB (K) and MiB (M); min and median: of the runs; load: time until the network is "
-        "ready; imports: memory of the process and its runtime; growth: memory that the network adds after loading and "
-        "running; peak: the most it added"
+        "times in ms; min and median: of the runs; load: time until the network is ready; imports: memory of the "
+        "process and its runtime; growth: memory added by loading and running the network; peak: the most it added"
     )
     tell(
         "diff: the largest difference to membound's output in floats on random inputs, as a part of its largest value: "
-        "less than 0.01 % is rounding; of 8 bits some percent are usual, and membound evaluate --engine int8 says what "
-        "they cost in accuracy"
+        "less than 0.01 % is rounding; with 8 bits, a few percent is normal, and membound evaluate --engine int8 says "
+        "what that costs in accuracy"
     )
     tell("versions: " + ", ".join(f"{name} {version}" for name, version in facts["versions"].items()))
     for row in facts["results"]:
@@ -255,12 +255,9 @@ def _difference(row: dict[str, Any]) -> str:
 def _size(count: int | None) -> str:
     """
     >>> _size(11_968), _size(45_690_000), _size(1_020_000), _size(None)
-    ('11.7K', '43.6M', '996K', 'unknown')
+    ('12 KB', '45.7 MB', '1.02 MB', 'unknown')
     """
-    if count is None:
-        return "unknown"
-    number, unit = (count / 2**10, "K") if count < 2**20 else (count / 2**20, "M")
-    return f"{number:.{0 if number >= 99.95 else 1}f}{unit}"
+    return "unknown" if count is None else show_bytes(count)
 
 
 def _short(number: float) -> str:

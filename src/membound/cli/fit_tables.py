@@ -13,6 +13,7 @@ from membound.report.advice import say_note
 from membound.report.device import find_limit, is_micro, say_export, show_flash, show_ram, show_time
 from membound.report.device_layers import find_device_layers, kept_of
 from membound.report.engines import gains_by_integers
+from membound.report.pixels import find_ious
 from membound.report.text import Score, find_score, show_count, show_milliseconds, weights_first
 from membound.report.verdict import make_legend, make_lines
 
@@ -37,6 +38,9 @@ def tell(
         return
     score = find_score(summary)
     _print_summary(summary, score)
+    for final in summary["finals"]:
+        if worst := say_worst(final, summary["dense"] or {}):
+            say("worst", f"{final['name']}, {worst}" if len(summary["finals"]) > 1 else worst)
     for final in summary["finals"]:
         typer.echo()
         _print_layers(final, titled=len(summary["finals"]) > 1)
@@ -119,6 +123,23 @@ def _in_integers(final: dict[str, Any]) -> list[dict[str, Any]]:
     if not gains_by_integers(final) or "accuracy" not in final["engine_int8"]:
         return []
     return [final | final["engine_int8"] | {"name": f"{final['name']}, int8"}]
+
+
+def say_worst(final: Mapping[str, Any], dense: Mapping[str, Any]) -> str:
+    """The class of pixels that is found worst: the mean over images may hide it.
+
+    >>> final = {"class_iou": [0.9, 0.163, None], "class_names": ["sky", "circle", "tree"]}
+    >>> say_worst(final, {"class_iou": [0.9, 0.41, None]}), say_worst({"class_iou": [0.9, 0.2]}, {}), say_worst({}, {})
+    ('IoU of class circle: 0.163 over all pixels (dense: 0.410)', 'IoU of class 1: 0.200 over all pixels', '')
+    """
+    ious, names = find_ious(final), final.get("class_names") or ()
+    if len(ious) < 2:
+        return ""
+    number = min(ious, key=ious.__getitem__)
+    name = names[number] if number < len(names) else number
+    theirs = find_ious(dense).get(number)
+    beside = "" if theirs is None else f" (dense: {theirs:.3f})"
+    return f"IoU of class {name}: {ious[number]:.3f} over all pixels{beside}"
 
 
 def say_runtimes(summary: Mapping[str, Any]) -> str:

@@ -159,6 +159,8 @@ def _print_integers(integers: Any, names: list[str] | None) -> None:
             break
         example = f"{number:>4}" if names is None else names[number]
         typer.echo(f"{example}  integers {' '.join(map(str, row))}")
+    if len(integers) > shown and integers[0].size <= MOST_NUMBERS:
+        typer.echo(f"      and {len(integers) - shown:,} more")
 
 
 def _print_rounding(net: Any, named: str) -> None:
@@ -385,7 +387,9 @@ def _check_suffix(out: Path, masks: bool = False) -> None:
         raise MemboundError(
             f"--out {out}: a mask needs a lossless format: use .png (or a folder for several), or .npy for scores"
         )
-    raise MemboundError(f"--out {out}: the output is a .npy file: let its name end in .npy")
+    raise MemboundError(
+        f"--out {out}: the output is an array: let its name end in .npy, or .npz for several outputs or integers"
+    )
 
 
 def _target(net: Any, given: Path, out: Path | None, pictures: bool) -> Path | None:

@@ -57,7 +57,7 @@ def train_command(
     ] = None,
     solver: options.Solver = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Training steps (default: the solver's).")
+        int | None, typer.Option(min=1, metavar="N", help="Training steps (default: the solver's, or 5000).")
     ] = None,
     batch_size: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Images in a step, over all processes.")

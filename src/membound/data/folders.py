@@ -108,7 +108,8 @@ def _list_classes(folder: Path) -> _Listing:
             found = f"{len(classes)} class folders, but no images in them"
         raise DataError(f"{folder} has {found}")
     if empty:
-        raise DataError(f"{folder} has class folders without images: {', '.join(empty)}: fill or remove them")
+        named = ", ".join(map(repr, empty))
+        raise DataError(f"{folder} has class folders without images: {named}: fill or remove them")
     if len(classes) == 1:
         half = " (is train/ missing beside it?)" if classes[0].name in TEST_NAMES else ""
         raise DataError(

@@ -34,7 +34,7 @@ class CorruptImageError(DataError):
 
 @dataclass(frozen=True, eq=False)
 class FolderSplit:
-    """Images in files, decoded when read: RGB uint8, resized to cover `size`, then centre-cropped.
+    """Images in files, decoded when read: RGB uint8, resized to cover `size`, then center-cropped.
 
     `size` is the side of squares, or height and width. Grayscale, palette, CMYK and 16-bit images (the high byte)
     become RGB; transparency is dropped, EXIF orientation honoured, an animation gives its first frame. Threads may read
@@ -285,7 +285,7 @@ def _to_rgb(image: "Image", pillow: Any) -> "Image":
 
 
 def _fit(image: "Image", size: Size, pillow: Any, how: Any = None) -> "Image":
-    """As small as still covers `size` (bilinear, antialiased, unless `how` says otherwise), then its centre.
+    """As small as still covers `size` (bilinear, antialiased, unless `how` says otherwise), then its center.
 
     Of squares that is the shorter side made `size`.
     """

@@ -20,7 +20,7 @@ TYPES = ("uint8", "float32")  # of what is prepared
 @known_fields
 @dataclass(frozen=True, eq=False)
 class Preprocess:
-    """(x - mean) * scale / std, then the centre crop.
+    """(x - mean) * scale / std, then the center crop.
 
     `mean` is in the units of x, so in pixels from 0 to 255 where x is uint8: 255 times what torchvision's Normalize
     takes. It is per channel [C] or a mean image [C, H, W], which is subtracted before the crop and so at the crop's

@@ -32,8 +32,8 @@ NET_API const char *net_error(int code);
 /* A network that is ready to run: its weights are constants of the program, its working memory is its own. */
 typedef struct net net;
 
-/* `threads` work on each call, from 1 to 256; 0 takes all cores. Returns null if memory is short or the thread count
- * is invalid. */
+/* Uses `threads` threads per call, from 1 to 256; 0 takes all cores. Returns null if memory is short or the thread
+ * count is invalid. */
 NET_API net *net_open(int threads);
 
 /* The same with working memory for `max_batch` inputs at once: larger batches run in parts of that many. */
@@ -75,7 +75,7 @@ RUN = """/* One input of NET_INPUT_FLOATS numbers, which are prepared, gives NET
  * One network runs one call at a time; to run calls at the same time, open it once for each thread. */
 NET_API int net_run(net *network, const float *input, float *output);
 
-/* `count` inputs, one behind another, give as many outputs. */
+/* `count` inputs, one after another, give as many outputs. */
 NET_API int net_run_batch(net *network, const float *inputs, size_t count, float *outputs);
 """
 BEST = """
@@ -91,7 +91,7 @@ RUN_OF_MANY = """/* An array for each input and each output, in the order above.
  * One network runs one call at a time; to run calls at the same time, open it once for each thread. */
 NET_API int net_run(net *network, const float *const *inputs, float *const *outputs);
 
-/* `count` examples, one behind another in each array. */
+/* `count` examples, one after another in each array. */
 NET_API int net_run_batch(net *network, const float *const *inputs, size_t count, float *const *outputs);
 """
 TAKES_WHOLE = """
@@ -115,7 +115,7 @@ NET_API int net_prepare_for(const net *network, const uint8_t *pixels, size_t he
 /* Channels side by side, such as RGBRGB, without gaps: height x width x NET_CHANNELS numbers. */
 NET_API int net_prepare_hwc(const uint8_t *pixels, size_t height, size_t width, float *input);
 
-/* One channel behind another: NET_CHANNELS x height x width numbers. */
+/* One channel after another: NET_CHANNELS x height x width numbers. */
 NET_API int net_prepare_chw(const uint8_t *pixels, size_t height, size_t width, float *input);
 """
 PREPARE_NUMBERS = """/* Numbers as in training, NET_INPUT_FLOATS of them, become what the network takes. */

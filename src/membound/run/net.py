@@ -161,7 +161,7 @@ class Net:
         Each is a path, a PIL image or a uint8 array [H, W], [H, W, 1], [H, W, 3] or [H, W, 4], such as a camera's
         frame. Colors are RGB: OpenCV's frames are BGR, so give `frame[..., ::-1]`; membound cannot tell the two apart.
 
-        A picture is resized to cover the size that the network was trained at (bilinear, antialiased), then its centre
+        A picture is resized to cover the size that the network was trained at (bilinear, antialiased), then its center
         is taken: of squares, the shorter side is resized to that size. Colors become gray where the network takes one
         channel, and alpha is dropped. Needs Pillow.
         """

@@ -42,7 +42,7 @@ class Bound:
     budget: Annotated[
         Amount | Several | None,
         Option(
-            "Most bytes of the file, such as 20KiB or 10% of dense (for the target micro: of flash); repeatable.",
+            "Maximum size of the file, such as 20KiB or 10% of dense (for the target micro: of flash); repeatable.",
             "SIZE",
             list[str],
         ),
@@ -70,7 +70,7 @@ class Bound:
     latency: Annotated[
         str | float | None,
         Option(
-            "Longest time of one input, such as 5ms, alone or with a budget: measured here (for the target micro: "
+            "Maximum time per input, such as 5ms, alone or with a budget: measured here (for the target micro: "
             "estimated).",
             "TIME",
         ),

@@ -12,6 +12,7 @@ from membound.search.problem import AT_ONCE, Problem
 from membound.search.request import Choices
 from membound.search.teachers import AUTO
 from membound.search.wider import FEW, WIDER
+from membound.store.values import value_type
 from membound.train.job import BATCH, STEPS
 from membound.train.recipe import WarmCosine
 from membound.units import name_examples
@@ -124,9 +125,11 @@ def _describe_retraining(values: str, networks: int) -> str:
     """What may follow where few bits cost accuracy.
 
     >>> _describe_retraining("auto", 1), _describe_retraining("f32", 1)
-    ('; 1 more may follow, in f16, if few bits cost too much accuracy', '')
+    ('; one more training, in 16 bits, follows if few bits cost too much accuracy', '')
     """
     if values not in WIDER:
         return ""
-    up_to = "up to " if networks > 1 else ""
-    return f"; {up_to}{networks} more may follow, in {WIDER[values]}, if {FEW[values]} cost too much accuracy"
+    more = f"up to {networks} more trainings" if networks > 1 else "one more training"
+    follows = "follow" if networks > 1 else "follows"
+    bits = value_type(WIDER[values]).bits
+    return f"; {more}, in {bits} bits, {follows} if {FEW[values]} cost too much accuracy"

@@ -35,7 +35,7 @@ from membound.search.effort import describe_training, describe_work, with_effort
 from membound.search.fitting import Fitting
 from membound.search.forecast import expected_work, left_to_do
 from membound.search.input_scale import note_constant, note_scales
-from membound.search.integers import with_integers_judged
+from membound.search.integers import note_memory, with_integers_judged
 from membound.search.latencies import with_latencies
 from membound.search.latency import TRIES, LatencyBound, smaller, told
 from membound.search.place import Place, Watch
@@ -46,7 +46,7 @@ from membound.search.request import TEACHERS, Choices, Examples, Keywords, split
 from membound.search.seeds import describe_call, fit_seeds
 from membound.search.setup import make_problem
 from membound.search.stages import Stages
-from membound.search.targets import note_numbering, note_targets
+from membound.search.targets import note_numbering, note_outputs, note_targets
 from membound.search.wider import WIDER, widened
 from membound.search.widths import SHARE, check_width, of_width
 from membound.search.within import check_searchable
@@ -203,6 +203,8 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
             *note_constant(problem),
             *note_scales(problem),
             *note_targets(problem),
+            *note_outputs(problem),
+            *note_memory(problem, bound, limits),
         ]
         for note in reading:
             watch.note(note)
@@ -218,11 +220,6 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         taught = (
             dense_teaching is not None or problem.teaching is not None or choices.teacher == teachers.AUTO
         )
-        if taught:
-            watch.note(
-                "the loss of the network includes the teacher's part, so it cannot be compared with the dense "
-                "network's loss: compare accuracies"
-            )
         watch.expect(left_to_do(expected_work(problem, bound, choices, taught, at_once), directory))
         if choices.teacher == teachers.AUTO:
             watch.say("training the teacher")
@@ -233,7 +230,10 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
             tried.append(teachers.describe_teacher(facts))
         if latency is not None:
             asked = limits[0]
-            limits = [latency.limit(workshop.problem, directory, asked, world)]
+            limit, notes = latency.limit(workshop.problem, directory, asked, world)
+            for note in notes:
+                watch.note(note)
+            tried, limits = [*tried, *notes], [limit]
             plans = make_plans(workshop.problem, limits, bound.members, bound.average, choices.seed)
         fitting = Fitting(workshop, bound, choices, watch, at_once, world, dense_teaching)
         fitting.finals.tried += tried

@@ -259,7 +259,9 @@ class Fitting:
             for member, key in enumerate(mine)
         ]
         dense_job = Job("dense", self.choices.seed, everything=True, about={"budget": None})
-        facts = self._train(jobs, dense_job, "training the final networks on all training images")
+        alone = len(jobs) == 1 and (self.dense_teaching is not None or not self.choices.dense)
+        what = "under the bound," if alone else "the final networks"
+        facts = self._train(jobs, dense_job, f"training {what} on all training images")
         self.watch.say("measuring the final networks through the runtime")
         dense = self.finals.describe_dense(facts["dense"]) if "dense" in facts else self.known_dense
         results = [

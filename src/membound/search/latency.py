@@ -16,6 +16,7 @@ from membound.search.bits import WIDE, Types, as_if_trained
 from membound.search.bounds import WHOLE
 from membound.search.budget import Limit
 from membound.search.deployed import Fitted
+from membound.search.integers import note_time, time_whole
 from membound.search.ledger import RunDirectory
 from membound.search.problem import Problem
 from membound.train.parallel import World
@@ -33,8 +34,13 @@ class LatencyBound:
     ms: float
     threads: int = 1
 
-    def limit(self, problem: Problem, directory: RunDirectory, limit: Limit, world: World) -> Limit:
-        """The limit, or less where the network would be too slow; a run that goes on keeps what it measured first."""
+    def limit(
+        self, problem: Problem, directory: RunDirectory, limit: Limit, world: World
+    ) -> tuple[Limit, list[str]]:
+        """The limit, or less where the network would be too slow, and notes; a run that goes on keeps what it measured.
+
+        Where weights have to go, a note says so if the engine int8 would be fast enough with all of them.
+        """
         entry = directory.finished(KEY)
         # One process alone: others would be in its way.
         facts = world.from_leader(lambda: find_size(problem, self, limit)) if entry is None else entry.facts
@@ -42,8 +48,9 @@ class LatencyBound:
             directory.record(KEY, facts, None)
         found = limit.number if facts.get("slack") else min(int(facts["bytes"]), limit.number)
         if found < limit.number:
-            return Limit(self.name, found, f"{found}")
-        return Limit(self.name, found, limit.text) if limit.text == WHOLE else limit
+            notes = note_time(facts.get("whole_int8"), self.ms, limit)
+            return Limit(self.name, found, f"{found}"), notes
+        return Limit(self.name, found, limit.text) if limit.text == WHOLE else limit, []
 
     @property
     def name(self) -> str:
@@ -69,7 +76,9 @@ def find_size(problem: Problem, bound: LatencyBound, limit: Limit) -> dict[str, 
         taken = timing.measure([Net(stored, threads=bound.threads)])[0].ms
         if taken <= bound.ms:
             found = {"bytes": stored.file_bytes, "ms": taken, "part": part}
-            return found | ({"slack": True} if types is sizes[0][1] and part == 1 else {})
+            if part == 1:
+                return found | ({"slack": True} if types is sizes[0][1] else {})
+            return found | {"whole_int8": time_whole(problem, bound.threads)}
         fastest = min(fastest, taken)
     raise MemboundError(
         f"a latency of {bound.ms:g} ms cannot be met here: with {PARTS[-1]:.0%} of its weights this network takes "
@@ -107,7 +116,7 @@ def smaller(limit: Limit, file_bytes: int, taken: float, bound: LatencyBound) ->
 def told(fitted: Fitted, limit: Limit, asked: Limit, bound: LatencyBound) -> Fitted:
     """With the time that it takes, what was allowed, and what that left of the budget `asked`, among its facts."""
     threads, taken = f"{bound.threads} thread{'s' if bound.threads > 1 else ''}", fitted.facts["latency_ms"]
-    note = f"latency: {taken:.3g} ms an image on {threads} of this machine, where {bound.ms:g} ms are allowed"
+    note = f"latency: {taken:.3g} ms per image on {threads} of this machine; the limit is {bound.ms:g} ms"
     if limit.key is None:
         note += ": this does not bind"
     elif limit.key == WHOLE:

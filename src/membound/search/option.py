@@ -7,7 +7,7 @@ from typing import Any
 AUGMENT_WORDS = ("none", "standard", "mirror", "shift", "cutout", "turn", "zoom")
 AUGMENT_HELP = (
     "Vary training images: none, standard, or mirror, shift=N, cutout=N, turn=N, zoom=X joined by commas (default: "
-    "standard for CIFAR-10 and folders)."
+    "standard for CIFAR-10 and for folders of classes with names of more than a letter)."
 )
 
 

@@ -120,7 +120,13 @@ class Choices:
     ] = None
     steps: Annotated[
         int | None,
-        Option("Training steps for each network (default: the solver's).", "N", int, least=1),
+        Option(
+            "Training steps for each network (default: the solver's, for networks that Caffe trained; for others 30 "
+            "passes, at least 5,000 steps).",
+            "N",
+            int,
+            least=1,
+        ),
     ] = None
     batch_size: Annotated[int | None, Option("Images per training step.", "N", int, least=1)] = None
     lr: Annotated[

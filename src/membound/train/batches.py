@@ -122,7 +122,7 @@ class Feeder:
         return tensor.to(self.device, self.dtype)
 
     def batches(self, indices: Iterable[Indices]) -> Iterator[tuple[Tensor, Tensor]]:
-        """The images and labels for each array of indices, as the network is tested: centre crop, no mirror."""
+        """The images and labels for each array of indices, as the network is tested: center crop, no mirror."""
         for chosen, images in self._read(indices):
             yield self._finish(images), self.labels[torch.from_numpy(chosen).to(self.device)]
 

@@ -28,6 +28,8 @@ def advise_shape(shape: tuple[int, ...], why: str, model: nn.Module, reading: st
     >>> advise_shape((6, 1), "layer '0' takes 6 features and gets 1", nn.Linear(6, 2))
     "layer '0' takes 6 features and gets 1; Linear takes features: give x of [n, 6], x.reshape(len(x), -1)"
     """
+    if (resized := _advise_size(shape, why)) is not None:
+        return f"{why.partition(';')[0]}; {resized}"
     wide, along = next(_parts(model, nn.Conv2d), None), next(_parts(model, nn.Conv1d), None)
     if isinstance(wide, nn.Conv2d) and len(shape) == 2:
         return _advise_flat(
@@ -50,6 +52,28 @@ def advise_features(shape: tuple[int, ...], model: nn.Module, reading: str = "")
         return None
     fits = ", x.reshape(len(x), -1)" if math.prod(shape) == first.in_features else ""
     return f"Linear takes features: {_verb(reading)} x of [n, {first.in_features}]{fits}"
+
+
+def _advise_size(shape: tuple[int, ...], why: str) -> str | None:
+    """Of square images whose pixels all go into a linear layer: at which size they would be as many as it takes.
+
+    >>> _advise_size((3, 32, 32), "layer 'fc' takes 2,352 features and gets 3,072; change that layer")
+    'the images are 3 x 32 x 32; 2,352 = 3 x 28 x 28: did you mean images of 28 x 28 (size=28)? Or change that layer'
+    >>> _advise_size((3, 32, 32), "layer 'fc' takes 2,353 features and gets 3,072; change that layer")
+    >>> _advise_size((3, 32, 32), "layer 'fc' takes 2,352 features and gets 32; change that layer")
+    """
+    found = re.search(r"takes ([\d,]+) features and gets ([\d,]+)", why)
+    if found is None or len(shape) != 3 or shape[1] != shape[2]:
+        return None
+    takes, gets = (int(number.replace(",", "")) for number in found.groups())
+    channels, side = shape[0], math.isqrt(takes // shape[0])
+    if gets != math.prod(shape) or channels * side * side != takes or side < 2:
+        return None
+    shown = " x ".join(map(str, shape))
+    return (
+        f"the images are {shown}; {takes:,} = {channels} x {side} x {side}: did you mean images of {side} x {side} "
+        f"(size={side})? Or change that layer"
+    )
 
 
 def _parts(model: nn.Module, *kinds: type[nn.Module]) -> "islice[nn.Module]":
