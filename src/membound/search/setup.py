@@ -310,7 +310,8 @@ def _data(
         if split is not None and (tuple(split.shape), _dtype(split)) != (tuple(train.shape), dtype):
             raise DataError(
                 f"the training data has examples of shape {list(train.shape)} and type {dtype}, {name} of "
-                f"{list(split.shape)} and {_dtype(split)}: they must be alike{_say_which(network, train, split, name)}"
+                f"{list(split.shape)} and {_dtype(split)}: they must be alike{_say_turned(train, split, name)}"
+                f"{_say_which(network, train, split, name)}"
             )
         if split is not None and inputs_of(split) != inputs_of(train):
             raise DataError(f"{name} has other inputs than the training data: they must be alike")
@@ -330,6 +331,18 @@ def _data(
     if examples.classes is not None:
         _check_names(examples.classes, train)
     return Data(train, part, validation, test, preprocess, names, given, examples.pixels)
+
+
+def _say_turned(train: Split, other: Split, name: str) -> str:
+    """That one of two halves has the other's images with their channels last, and how to turn them."""
+    first, second = tuple(train.shape), tuple(other.shape)
+    if first == second or len(first) != 3 or len(second) != 3:
+        return ""
+    for half, one, its in (("the training data", first, second), (name, second, first)):
+        if one == (*its[1:], its[0]) and one[2] in (1, 3):
+            last = f"those of {half} have their channels last: give x.transpose(0, 3, 1, 2)"
+            return f"; images are [n, C, H, W], and {last}"
+    return ""
 
 
 def _say_which(network: nn.Module, train: Split, other: Split, name: str) -> str:
