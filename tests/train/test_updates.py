@@ -399,7 +399,7 @@ def test_chain_takes_updates_only(updates: Any, says: str) -> None:
 
 def test_a_palette_of_bits_is_told_its_levels() -> None:
     with pytest.raises(
-        mb.RuleError, match="palette takes levels, every and begin, not bits: levels=16 is for 4 bits"
+        mb.RuleError, match="palette takes levels, every, begin, not bits: levels=16 is for 4 bits"
     ):
         mb.palette(bits=4)  # type: ignore[arg-type]
 

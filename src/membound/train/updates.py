@@ -314,7 +314,7 @@ def palette(
     """
     if other:
         raise RuleError(
-            f"palette takes levels, every and begin, not {next(iter(other))}: levels=16 is for 4 bits"
+            f"palette takes levels, every, begin, not {next(iter(other))}: levels=16 is for 4 bits"
         )
     levels, every, begin = plain_number(levels), plain_number(every), of_python(begin)
     chosen = Levels(levels, every, begin)
@@ -327,16 +327,10 @@ def chain(*updates: Update) -> Update:
     >>> mb.chain(mb.l2_decay(1e-4), mb.l1_shrink(2e-4)).kinds
     ('l2_decay', 'l1_shrink')
     """
-    if not updates:
-        raise RuleError(
-            "chain takes one or more updates, such as chain(l2_decay(1e-4), l1_shrink(2e-4)): got none"
-        )
-    for number, update in enumerate(updates, 1):
-        if not isinstance(update, Update):
-            raise RuleError(
-                f"chain takes updates, such as chain(l2_decay(1e-4), l1_shrink(2e-4)): argument {number} is "
-                f"{shown(update)}, not an update"
-            )
+    wrong = [at for at, update in enumerate(updates) if not isinstance(update, Update)]
+    if wrong or not updates:
+        got = f"argument {wrong[0] + 1} is {shown(updates[wrong[0]])}, not an update" if wrong else "got none"
+        raise RuleError(f"chain takes one or more updates, as chain(l2_decay(1e-4), l1_shrink(2e-4)): {got}")
     before = [(update, update.before) for update in updates if update.before is not None]
     after = [(update, update.after) for update in updates if update.after is not None]
     bounded = [update for update in updates if update.bound is not None]
