@@ -121,6 +121,8 @@ def test_a_module_in_the_folder_is_named(tmp_path, monkeypatch):
     for spec in ("mynet", "mynet.py"):
         with pytest.raises(WeightsError, match=r"mynet\.py is here: write mynet:NAME"):
             build(spec)
+    with pytest.raises(WeightsError, match=r"no network called 'mynet\.net': did you mean mynet:net\?"):
+        build("mynet.net")
 
 
 def test_other_words_for_what_there_is(tmp_path):

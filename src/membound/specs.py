@@ -44,6 +44,9 @@ def split_spec(spec: str, names: Iterable[str]) -> tuple[str, str]:
             raise WeightsError(
                 f"{own}.py is here: write {own}:NAME, where NAME is the function or class that makes the network"
             )
+        dotted, dot, last = spec.rpartition(".")
+        if dot and spec.replace(".", "").isidentifier() and Path(f"{dotted.replace('.', '/')}.py").is_file():
+            raise WeightsError(f"no network called {spec!r}: did you mean {dotted}:{last}?")
         suffix = Path(spec).suffix.lower()
         if suffix in FILES and not Path(spec).exists():
             nor = "; membound does not read TensorFlow Lite models: start from PyTorch or ONNX"

@@ -73,7 +73,7 @@ def broken_files(folder):
         path = folder / f"{name}.safetensors"
         path.write_bytes(data)
         found[name] = (path, words)
-    found["missing"] = (folder / "missing.safetensors", "No such file")
+    found["missing"] = (folder / "missing.safetensors", "there is no file")
     found["folder"] = (folder, "is a folder")
     return found
 

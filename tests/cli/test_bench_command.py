@@ -272,7 +272,7 @@ def test_a_contender_that_does_not_answer_is_given_up(file, monkeypatch):
             "there is no peer 'tensorrt': the peers are torch, onnxruntime, openvino, deepsparse",
         ),
         (("--peers", "litert"), "give a .tflite file of yours as tflite"),
-        (("--tflite", "no.tflite"), "no.tflite cannot be read: No such file"),
+        (("--tflite", "no.tflite"), "there is no file no.tflite"),
         (("--tflite", __file__), "is not a .tflite file: give one that TensorFlow wrote"),
         (("--operators", "--tflite", __file__), "--operators compares with no other runtime"),
         (("--threads", "0"), "not a list of counts"),

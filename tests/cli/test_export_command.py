@@ -268,7 +268,7 @@ REFUSED = [
     (("net.safetensors", "--hub", "new", "--size", "6"), "--layout and --size go with --data"),
     (("net.safetensors", "--hub", "folder.onnx/no/new"), "there is no folder folder.onnx/no"),
     (("net.safetensors", "--hub", "w.pt"), "w.pt is a file: give a folder, new or empty"),
-    (("no.safetensors", "--hub", "new"), "No such file"),
+    (("no.safetensors", "--hub", "new"), "there is no file no.safetensors"),
     (("w.safetensors", "--hub", "new"), "not a model file"),
     (("net.safetensors", "--hub", "new", "--data", "minst"), "did you mean mnist?"),
     (("hf://org", "--hub", "new"), "is not an address on the Hugging Face Hub"),

@@ -305,7 +305,7 @@ def test_what_cannot_be_written_is_refused_in_one_line(tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "notes.txt").touch()
     for given, folder, options, said in [
-        (file, "cpp", {}, "cannot be read: No such file"),
+        (file, "cpp", {}, "there is no file"),
         (net, "there", {}, "has files in it, and no net.h that membound wrote: name a new folder"),
         (net, "no/where", {}, "there is no folder"),
         (net, "cpp", {"prefix": "Net"}, "prefix='Net' is not a lower-case C name"),

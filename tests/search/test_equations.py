@@ -3,15 +3,19 @@
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from membound.capture.capture import Tracer
 from membound.report.paired import Comparison, student
 from membound.run.layers import position_entropy
 from membound.search import allocation, bits, bound, effort, eight_bits, scoring, setup
 from membound.search.request import Choices
-from membound.store.formats import LINEAR_FROM, expected_bytes
+from membound.store.file import encode_tensors
+from membound.store.formats import LINEAR_FROM, encode, exact_bytes, expected_bytes
+from membound.store.packed import Layer, pack_layer, take_apart
 from membound.train import distill, job, palette
 from membound.train.recipe import annealed
 from membound.train.teaching import Teaching
@@ -119,6 +123,34 @@ def test_the_cost(section):
     whole, few = (expected_bytes(r, n // r, count, "f16") for count in (n, m))
     assert min(whole.values()) == whole["dense"] == 2 * n
     assert min(few.values()) == few["delta"]
+    assert few["delta"] % 3 == 0
+    assert "A distance of d takes (d - 1) // 256 fillers" in section
+    for distance in (256, 257, 512, 513):
+        weight = np.zeros(1000, np.float32)
+        weight[[0, distance]] = 1
+        assert encode(weight, "delta", "f16").nbytes == 3 * (2 + (distance - 1) // 256)
+
+
+@pytest.mark.parametrize("kind", ["p2", "p5", "p8"])
+@pytest.mark.parametrize("folded", [False, True])
+def test_scales_in_the_cost_and_in_the_file(section, kind, folded):
+    """The cost counts a scale of each row; a file has them in 8 bits, and of a folded batch norm."""
+    assert "layers of up to 6 bits have them only where a batch norm was folded into the layer" in section
+    assert "then in r + 2 bytes" in section
+    rows, columns = 64, 36
+    network = nn.Sequential(nn.Conv2d(4, rows, 3), *([nn.BatchNorm2d(rows)] if folded else [])).eval()
+    weight = network[0].weight.data
+    weight.copy_(bits.as_if_trained(weight * (weight.abs() > weight.abs().quantile(0.7)), kind))
+    if folded:
+        torch.nn.init.uniform_(network[1].weight, 0.5, 2, torch.Generator().manual_seed(0))
+    model = Tracer(network, torch.zeros(1, 4, 8, 8)).model()
+    layer = encode_tensors(model, {**dict.fromkeys(model.tensors, "f32"), "0.weight": kind})["0.weight"]
+    m = int(weight.count_nonzero())
+    counted = exact_bytes(weight.numpy(), kind, packed=True)[layer.format]
+    assert counted == pytest.approx(expected_bytes(rows, columns, m, kind)[layer.format], rel=0.03)
+    _, sections = take_apart("0", pack_layer(Layer(layer), shorten=True))
+    in_file = 2 * rows if kind == "p8" else rows + 2 if folded else 0
+    assert sum(each.nbytes for each in sections) == counted - 2 * rows + in_file
 
 
 def test_how_the_bound_is_found(section):

@@ -30,10 +30,12 @@ from membound.search.scoring import rounding_hurts
 from membound.search.setup import make_problem
 from membound.search.within import is_within
 from membound.train.evaluation import Score
+from membound.train.loop import Interrupted
 
 TRAIN = (digits().images, digits().labels)
 HELD_OUT = (digits(300, 400).images, digits(300, 400).labels)
 SQUARE = (np.zeros((9, 1, 20, 20), np.uint8), np.zeros(9, np.int64))
+TURNED = (HELD_OUT[0].transpose(0, 2, 3, 1), HELD_OUT[1])
 BEYOND = (HELD_OUT[0], HELD_OUT[1] + 5)
 FLOATS = (HELD_OUT[0].astype(np.float32) / 255, HELD_OUT[1])
 FAST = {"steps": 20, "batch_size": 20}
@@ -629,6 +631,7 @@ def refusal(*given, **options) -> MemboundError:
         ({"protect": "*"}, "no weight is left"),
         ({"device": "tpu"}, "tpu"),
         ({"val_data": SQUARE}, r"val_data of \[1, 20, 20\] and uint8: they must be alike; the network takes"),
+        ({"test_data": TURNED}, r"and those of test_data have their channels last: give x\.transpose\(0, 3, 1, 2\)"),
         ({"val_data": FLOATS}, "the training data .* type uint8, val_data of .* float32"),
         ({"val_data": BEYOND}, "labels up to 14"),
         ({"test_data": BEYOND}, "labels up to 14"),
@@ -751,3 +754,16 @@ def test_a_fit_survives_kills_at_random_moments(tmp_path, kills):
     assert len(result["finished_at_kill"]) == kills
     calls = [len(json.loads(file.read_text())) for file in tmp_path.glob("killed-*/run/environment.json")]
     assert max(calls) > 1  # it was really called again
+
+
+def test_an_interrupted_fit_says_what_is_left_of_it(monkeypatch):
+    def interrupt(*given):
+        raise Interrupted
+
+    monkeypatch.setattr("membound.search.fit.fit_all", interrupt)
+    with pytest.raises(
+        Interrupted, match=r"nothing was saved; with run_dir='runs/a', an interrupted call can be resumed"
+    ):
+        mb.fit(nn.Flatten(), TRAIN, "4KB")
+    with pytest.raises(Interrupted, match=r"call fit again with run_dir='runs/b' to go on"):
+        mb.fit(nn.Flatten(), TRAIN, "4KB", run_dir="runs/b")

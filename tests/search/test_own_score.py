@@ -84,8 +84,8 @@ def test_a_score_sees_the_gradient(tmp_path):
 @pytest.mark.parametrize(
     ("score", "says"),
     [
-        (lambda name, weight: weight.sum(), r"'conv1\.weight': its scores have shape \(\): .* \(6, 1, 5, 5\)"),
-        (lambda name, weight: 3, r"its scores are of the type int"),
+        (lambda name, weight: weight.sum(), r"'conv1\.weight' have shape \(\): .* \(6, 1, 5, 5\)"),
+        (lambda name, weight: 3, r"scores of 'conv1\.weight' are of the type int"),
         (lambda name, weight: -weight.abs(), r"a score is -\S+: scores are finite, and at least 0"),
         (lambda name, weight: -weight.abs() / 0, r"a score is -inf: .*; look for a division by 0"),
         (lambda name, weight: weight.mul_(0).abs() + 1, r"'conv1\.weight': it writes into the weight or its gradient"),

@@ -153,7 +153,7 @@ def test_stages_are_a_bound_of_their_own(tmp_path):
         mb.fit(Small, data, "5 KiB", stages=Stages([FC]), device="cpu")
     with pytest.raises(MemboundError, match="stages takes a single network"):
         mb.fit(Small, data, stages=Stages([FC]), members=2, device="cpu")
-    with pytest.raises(MemboundError, match="No such file"):
+    with pytest.raises(MemboundError, match="there is no file"):
         mb.fit(Small, data, stages=tmp_path / "nothing.toml", device="cpu")
     assert replace(Stages([FC]), keep=0.5).describe()["stages"] == [FC]
 

@@ -282,7 +282,6 @@ def test_what_is_no_file_is_refused(tmp_path, mmap):
     (tmp_path / "empty").touch()
     os.mkfifo(tmp_path / "pipe")
     cases = {
-        tmp_path / "absent": "cannot be read: No such file",
         tmp_path: "this is not a file",
         tmp_path / "pipe": "this is not a file",
         tmp_path / "empty": "not a model file: 0 bytes",
@@ -292,6 +291,8 @@ def test_what_is_no_file_is_refused(tmp_path, mmap):
         with pytest.raises(ModelError, match=words) as caught:
             read(path, mmap)
         assert str(caught.value).startswith(f"{path}: ")
+    with pytest.raises(ModelError, match=r"there is no file .*/emptyy: did you mean .*/empty\?$"):
+        read(tmp_path / "emptyy", mmap)
 
 
 def test_too_little_memory_is_said(tmp_path, monkeypatch):

@@ -382,10 +382,26 @@ def test_a_schedule_whose_keep_cannot_be_stops_with_the_layers_name(value: Any) 
 # chain
 
 
-@pytest.mark.parametrize("updates", [(), (0.1,), (mb.l2_decay(0.1), None), ([mb.l2_decay(0.1)],)])
-def test_chain_takes_updates_only(updates: Any) -> None:
-    with pytest.raises(mb.RuleError, match="chain takes one or more updates"):
+@pytest.mark.parametrize(
+    ("updates", "says"),
+    [
+        ((), "chain takes one or more updates"),
+        ((0.1,), "argument 1 is 0.1, not an update$"),
+        ((mb.l2_decay(0.1), 3), "argument 2 is 3, not an update$"),
+        ((mb.l2_decay(0.1), None), "argument 2 is None, not an update$"),
+        (([mb.l2_decay(0.1)],), "argument 1 is .*, not an update$"),
+    ],
+)
+def test_chain_takes_updates_only(updates: Any, says: str) -> None:
+    with pytest.raises(mb.RuleError, match=says):
         mb.chain(*updates)
+
+
+def test_a_palette_of_bits_is_told_its_levels() -> None:
+    with pytest.raises(
+        mb.RuleError, match="palette takes levels, every, begin, not bits: levels=16 is for 4 bits"
+    ):
+        mb.palette(bits=4)  # type: ignore[arg-type]
 
 
 def test_the_tightest_bound_of_a_chain_counts() -> None:

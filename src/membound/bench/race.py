@@ -21,7 +21,7 @@ from membound.bench import litert
 from membound.bench.contenders import LITERT, OPENVINO_DEFAULT, OURS, OURS_INT8, PEERS, Files
 from membound.bench.int8 import MAKERS, bytes_of
 from membound.bench.worker import CLOCKS
-from membound.errors import MemboundError, ModelError
+from membound.errors import MemboundError, ModelError, say_absent
 from membound.export.onnx import write_onnx
 from membound.machine import available_cores, describe
 from membound.run.files import find_model_file
@@ -162,6 +162,8 @@ def _check_tflite(path: Path) -> None:
     try:
         with open(path, "rb") as file:
             head = file.read(8)
+    except FileNotFoundError:
+        raise MemboundError(say_absent(path), about="tflite") from None
     except OSError as error:
         raise MemboundError(f"{path} cannot be read: {error.strerror}", about="tflite") from None
     if head[4:] != b"TFL3":

@@ -11,7 +11,7 @@ from membound.paper.lab import Facts, Lab, Study
 
 DENSITIES = (0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # of all weights, which delta is set for
 LOSSES = {"paper": 5.0, "ours": 2.0}  # that projection may have where thresholding loses 10 points
-EARLIER = "earlier version"  # of this package: numbers that it would not give any more, which claim nothing
+EARLIER = "earlier"  # tracks whose numbers are of an earlier version of this package: they are not shown
 
 
 def run(lab: Lab) -> dict[str, Any]:
@@ -72,8 +72,7 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
     lost = dense["paper"]["mean"] - ten["thresholded"]["mean"]
     for track, most in LOSSES.items():
         text = f"{track} track: where thresholding loses 10 points, projection in training loses at most {most:g}"
-        if track in result.get("earlier", ()):
-            found.append(claim(text, None, f"{EARLIER}: {result['earlier'][track]}"))
+        if track in result.get(EARLIER, ()):
             continue
         if ten[track] is None:
             found.append(
@@ -86,7 +85,7 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
             f"at {ten['density']:.0%} of the weights thresholding loses {lost:.1f}, projection {mine:.1f}"
         )
         found.append(claim(text, mine <= most, detail, margin))
-    for track in [track for track in LOSSES if track not in result.get("earlier", ())]:
+    for track in [track for track in LOSSES if track not in result.get(EARLIER, ())]:
         gains = {
             r["density"]: above(r[track], r["thresholded"])
             for r in rows
@@ -102,22 +101,13 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def table(result: dict[str, Any]) -> list[list[str]]:
-    rows = [
-        [
-            "weights kept",
-            "delta",
-            "thresholded",
-            "projection, paper track",
-            f"projection, our track ({EARLIER})"
-            if "ours" in result.get("earlier", ())
-            else "projection, our track",
-            "emptied",
-        ]
-    ]
+    tracks = [track for track in LOSSES if track not in result.get(EARLIER, ())]
+    named = [f"projection, {'our' if track == 'ours' else track} track" for track in tracks]
+    rows = [["weights kept", "delta", "thresholded", *named, "emptied"]]
     for row in means(result):
-        cells = [show(row[way]) if row[way] else "-" for way in ("thresholded", "paper", "ours")]
+        cells = [show(row[way]) if row[way] else "-" for way in ("thresholded", *tracks)]
         rows.append(
             [f"{row['density']:.0%}", f"{row['delta']['mean']:.4f}", *cells, ", ".join(row["emptied"])]
         )
     dense = result["dense"]
-    return [*rows, ["100%", "0", show(dense["paper"]), show(dense["paper"]), show(dense["ours"]), ""]]
+    return [*rows, ["100%", "0", show(dense["paper"]), *(show(dense[track]) for track in tracks), ""]]

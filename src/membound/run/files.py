@@ -43,10 +43,16 @@ def find_model_file(given: Path) -> Path:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise ModelError(f"{path} is a {'folder' if path.is_dir() else 'device'}: name a model file")
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        if isinstance(error, FileNotFoundError) and not path.suffix and path.parent == Path():
-            reason = f"{reason}: a model file is needed, not the name of a network; membound fit and mb.save write one"
-        raise ModelError(f"{path}: cannot be read: {reason}{_say_meant(path)}") from None
+        if not isinstance(error, FileNotFoundError):
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ModelError(f"{path}: cannot be read: {reason}") from None
+        remedy = ""
+        if not path.suffix and path.parent == Path():
+            remedy = "; a model file is needed, not the name of a network: membound fit and mb.save write one"
+        meant = _say_meant(path)
+        raise ModelError(
+            f"{f'there is no file {path}{meant}' if meant else say_absent(path)}{remedy}"
+        ) from None
     refuse_other_kinds(path)
     if holds_plain_weights(path):
         raise ModelError(

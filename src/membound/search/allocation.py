@@ -99,7 +99,9 @@ def check_scores(name: str, weight: Tensor, score: Callable[[str, Tensor], Tenso
     try:
         return scores_of(weight, partial(score, name))
     except RuleError as error:
-        raise MemboundError(f"the strategy's scores of '{name}': {error}", about="strategy") from None
+        said = str(error)
+        what = said.removeprefix("its scores") if said.startswith("its scores") else f": {said}"
+        raise MemboundError(f"the strategy's scores of '{name}'{what}", about="strategy") from None
 
 
 def _scores_at(weight: Tensor, score: str) -> Tensor:

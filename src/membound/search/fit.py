@@ -105,8 +105,8 @@ def fit(
 ) -> Fitted | list[Fitted]:
     """The most accurate network that fits: a Fitted, or a list of them for several budgets.
 
-    - `model` is a network, or a function that makes one (then every member of an ensemble starts anew). It is told
-      the numbers of `classes` and `channels` of the data if it has these parameters.
+    - `model` is a network, or a function that makes one (then every member of an ensemble starts from its own weights).
+      It is told the numbers of `classes` and `channels` of the data if it has these parameters.
     - `train_data`, `val_data`, `test_data`: a torch Dataset or DataLoader, a pair (x, y) of arrays, or a membound
       Dataset, which brings its test images with it. A DataLoader's batch size, order, workers and collate_fn are
       followed, or refused (docs/YOUR_OWN_MODEL.md). Choices are made on `val_data`, or on images held out of
@@ -147,14 +147,18 @@ def fit(
     try:
         results = fit_all(model, examples, bound, choices, place)
     except Interrupted:
-        again = "give run_dir='runs/a', and the same call goes on from where it was stopped"
-        if place.run_dir is not None:
-            again = f"call fit again with run_dir={str(place.run_dir)!r} to go on"
-        raise Interrupted(f"fit was interrupted: {again}") from None
+        raise Interrupted(_say_kept(place.run_dir)) from None
     return results if bound.is_list else results[0]
 
 
 show_fields_(fit, (Bound, Choices, Place, Examples))
+
+
+def _say_kept(run_dir: str | Path | None) -> str:
+    """What is left of a fit that somebody has stopped."""
+    if run_dir is None:
+        return "fit was interrupted and nothing was saved; with run_dir='runs/a', an interrupted call can be resumed"
+    return f"fit was interrupted: call fit again with run_dir={str(run_dir)!r} to go on"
 
 
 def fit_all(model: Model, examples: Examples, bound: Bound, choices: Choices, place: Place) -> list[Fitted]:

@@ -16,8 +16,8 @@ def refuse_no_scores(score: Scores, network: nn.Module, names: Iterable[str]) ->
 
     >>> refuse_no_scores(lambda name, weight: weight.sum(), nn.Linear(2, 2), ["weight"])
     Traceback (most recent call last):
-    membound.errors.MemboundError: the strategy's scores of 'weight': its scores have shape (): give a tensor of the \
-weight's shape, (2, 2)
+    membound.errors.MemboundError: the strategy's scores of 'weight' have shape (): give a tensor of the weight's \
+shape, (2, 2)
     >>> refuse_no_scores(lambda name, weight: (weight * weight.grad).abs(), nn.Linear(2, 2), ["weight"])
     """
     for name in names:

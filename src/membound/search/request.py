@@ -211,7 +211,7 @@ class Choices:
     seeds: Annotated[
         int,
         Option(
-            "Repeat the fit with so many seeds and say mean and spread; the file is the first one's (default: 1).",
+            "Repeat the fit with this many seeds and say mean and spread; the file is the first one's (default: 1).",
             "N",
             int,
             least=1,

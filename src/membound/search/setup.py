@@ -23,6 +23,7 @@ from membound.data.several import inputs_of
 from membound.errors import DataError, MemboundError, RuleError, a_kind, shown
 from membound.search.bound import Ramp
 from membound.search.effort import usual_batch, usual_steps
+from membound.search.halves import say_turned, say_which
 from membound.search.micro import alike, refuse_unrolled
 from membound.search.own_scores import refuse_no_scores, warn_if_changing
 from membound.search.problem import (
@@ -39,7 +40,7 @@ from membound.search.request import Choices, Examples
 from membound.search.telling import Splits, told
 from membound.train.batches import Feeder, order_of
 from membound.train.computed import check_copied
-from membound.train.evaluation import check_fits, first_score, takes_shape
+from membound.train.evaluation import check_fits, first_score
 from membound.train.fingerprints import describe_split
 from membound.train.items import ItemSplit
 from membound.train.job import BATCH, choose_recipe
@@ -310,7 +311,8 @@ def _data(
         if split is not None and (tuple(split.shape), _dtype(split)) != (tuple(train.shape), dtype):
             raise DataError(
                 f"the training data has examples of shape {list(train.shape)} and type {dtype}, {name} of "
-                f"{list(split.shape)} and {_dtype(split)}: they must be alike{_say_which(network, train, split, name)}"
+                f"{list(split.shape)} and {_dtype(split)}: they must be alike{say_turned(train, split, name)}"
+                f"{say_which(network, train, split, name)}"
             )
         if split is not None and inputs_of(split) != inputs_of(train):
             raise DataError(f"{name} has other inputs than the training data: they must be alike")
@@ -330,16 +332,6 @@ def _data(
     if examples.classes is not None:
         _check_names(examples.classes, train)
     return Data(train, part, validation, test, preprocess, names, given, examples.pixels)
-
-
-def _say_which(network: nn.Module, train: Split, other: Split, name: str) -> str:
-    """Which of two halves the network takes, where it takes one of two shapes."""
-    if tuple(train.shape) == tuple(other.shape) or inputs_of(train) is not None:
-        return ""
-    taken = [takes_shape(network, tuple(split.shape)) for split in (train, other)]
-    if taken[0] == taken[1]:
-        return ""
-    return f"; the network takes those of {'the training data' if taken[0] else name}"
 
 
 def _read(examples: Examples) -> Splits:

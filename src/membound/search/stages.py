@@ -26,7 +26,7 @@ from pathlib import Path
 from reprlib import repr as shorten
 from typing import Any
 
-from membound.errors import MemboundError, RuleError
+from membound.errors import MemboundError, RuleError, say_absent
 from membound.modules import plain_keys
 from membound.search.greedy import DENSE
 from membound.search.jobs import Job
@@ -69,6 +69,8 @@ class Stages:
         """From a TOML file."""
         try:
             found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise MemboundError(say_absent(Path(path))) from error
         except OSError as error:
             raise MemboundError(f"{path}: {error.strerror or error}") from error
         except (ValueError, RecursionError) as error:  # also not UTF-8, or a number beyond all bounds

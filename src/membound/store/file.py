@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from membound.errors import ModelError
+from membound.errors import ModelError, say_absent
 from membound.store.choice import Values, float_type, places, value_types
 from membound.store.compact import NAME, TEXT, join, layer_names
 from membound.store.container import Container, layout, parse
@@ -89,6 +89,8 @@ def _named(path: str | os.PathLike[str]) -> Iterator[None]:
         named = ModelError(f"{os.fspath(path)}: {error}{advice}{rule}")
         named.rule = error.rule
         raise named from None
+    except FileNotFoundError:
+        raise ModelError(say_absent(Path(path))) from None
     except OSError as error:
         raise ModelError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from None
     except MemoryError:

@@ -22,12 +22,12 @@ loss pulls on strongly enough comes back.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Never
 
 import torch
 from torch import Tensor
 
-from membound.errors import MemboundError, RuleError
+from membound.errors import MemboundError, RuleError, shown
 from membound.signatures import misfit
 from membound.train.kept import check_state
 from membound.train.magnitudes import NonFiniteError
@@ -299,7 +299,9 @@ def hold() -> Update:
     return Update(("hold",), (), before=before, after=after)
 
 
-def palette(levels: int | Callable[[float], int | None] = 16, every: int = 100, begin: float = 0.6) -> Update:
+def palette(
+    levels: int | Callable[[float], int | None] = 16, every: int = 100, begin: float = 0.6, **other: Never
+) -> Update:
     """Few values: from the progress `begin` on, the weight's nonzeros take at most `levels` values.
 
     The forward pass sees for each weight V the nearest of the palette's entries and zero; the optimizer and all other
@@ -310,6 +312,10 @@ def palette(levels: int | Callable[[float], int | None] = 16, every: int = 100, 
     >>> mb.chain(mb.l0_project(0.05), mb.palette(levels=16)).kinds
     ('l0_project', 'palette')
     """
+    if other:
+        raise RuleError(
+            f"palette takes levels, every, begin, not {next(iter(other))}: levels=16 is for 4 bits"
+        )
     levels, every, begin = plain_number(levels), plain_number(every), of_python(begin)
     chosen = Levels(levels, every, begin)
     return Update(("palette",), (levels, every, begin), levels=chosen)
@@ -321,10 +327,10 @@ def chain(*updates: Update) -> Update:
     >>> mb.chain(mb.l2_decay(1e-4), mb.l1_shrink(2e-4)).kinds
     ('l2_decay', 'l1_shrink')
     """
-    if not updates or not all(isinstance(update, Update) for update in updates):
-        raise RuleError(
-            f"chain takes one or more updates, such as chain(l2_decay(1e-4), l1_shrink(2e-4)): got {updates}"
-        )
+    wrong = [at for at, update in enumerate(updates) if not isinstance(update, Update)]
+    if wrong or not updates:
+        got = f"argument {wrong[0] + 1} is {shown(updates[wrong[0]])}, not an update" if wrong else "got none"
+        raise RuleError(f"chain takes one or more updates, as chain(l2_decay(1e-4), l1_shrink(2e-4)): {got}")
     before = [(update, update.before) for update in updates if update.before is not None]
     after = [(update, update.after) for update in updates if update.after is not None]
     bounded = [update for update in updates if update.bound is not None]

@@ -41,25 +41,23 @@ def draw_thresholding(numbers: Numbers) -> Figure:
     figure = make_figure(5.6)
     axes = figure.subplots()
     rows = thresholding.means(dict(numbers))
+    earlier = numbers.get(thresholding.EARLIER, ())
     for track, value in numbers["dense"].items():
+        if track in earlier:
+            continue
         name = "our" if track == "ours" else track
         look = Look(TRACKS[track].colour, line=":")
-        draw_level(axes, value, look, f"dense, {name} track{_say_earlier(numbers, track)}")
+        draw_level(axes, value, look, f"dense, {name} track")
     for way, (look, label) in WAYS.items():
-        points = [(100 * row["density"], row[way]) for row in rows]
-        draw_spread(axes, points, look, f"{label}{_say_earlier(numbers, way)}")
+        if way not in earlier:
+            draw_spread(axes, [(100 * row["density"], row[way]) for row in rows], look, label)
     for row in rows:
         if row["emptied"]:
             _name_emptied(axes, row)
     _set_delta_axis(axes, rows)
     axes.set(xlabel="part of all weights that is kept, %", ylabel=ACCURACY)
-    add_legend(figure, [axes], 1 if numbers.get("earlier") else 2)
+    add_legend(figure, [axes], 2)
     return figure
-
-
-def _say_earlier(numbers: Numbers, way: str) -> str:
-    """Said of numbers that the command would not give any more."""
-    return f" ({thresholding.EARLIER})" if way in numbers.get("earlier", ()) else ""
 
 
 def _name_emptied(axes: Axes, row: Numbers) -> None:
