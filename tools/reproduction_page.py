@@ -113,8 +113,6 @@ searches keep the largest parts of conv1 and fc2, the smallest layers, and the s
 search cuts first differs from seed to seed. On the paper's track, where counts are imposed from the first step, the
 search's counts for CIFAR-10-quick have the higher mean only where few weights are left. The search stops at the first
 round within a number of nonzeros, and so has up to 7 % fewer than the uniform counts beside it.""",
-    "thresholding": """Our track is not shown: it was measured before its learning rate and ramp were chosen, and not
-again since.""",
     "partial": """A method is compared with the best point of another that has at most as many weights. Near dense,
 the mean of l0 is ahead, but in three of four cases 3 seeds are too few to tell. In the middle, the two are comparable
 for LeNet, and l0 is ahead for CIFAR-10-quick, by more than 2 points. Whether l1 yields very sparse models depends on

@@ -646,7 +646,7 @@ def test_checkpoints_and_missing_arrays_are_called_what_they_are(file, tmp_path,
     assert "is a torch checkpoint, not a model file" in refused(capsys, "inspect", tmp_path / "net.pth")
     (tmp_path / "gesture.safetensors").write_bytes(b"")
     for slip in ("gesture.c", "gestures.safetensors"):
-        meant = f"No such file or directory: did you mean {tmp_path / 'gesture.safetensors'}?"
+        meant = f"there is no file {tmp_path / slip}: did you mean {tmp_path / 'gesture.safetensors'}?"
         assert meant in refused(capsys, "inspect", tmp_path / slip)
     missing = tmp_path / "none.npz"
     assert f"there is no file {missing}" in refused(capsys, "evaluate", file, "--data", missing)

@@ -435,7 +435,7 @@ def test_pictures_that_are_not_square_are_not_taken_for_sequences():
         ({"members": 2}, "one network on one input: leave members out"),
         ({"threads": 2, "latency": "9ms"}, "one network on one input: leave threads out"),
         ({"latency": "1us"}, "a latency of 0.001 ms at 80 MHz cannot be met: with one weight in each layer"),
-        ({"target": "tpu"}, "there is no target 'tpu': choose cpu or micro"),
+        ({"target": "tpu"}, "there is no target 'tpu': choose cpu, or micro for any microcontroller"),
         ({"ram": "2KBs"}, "KB, MB (powers of 1000) or KiB, MiB (powers of 1024), as in '40 KiB'"),
         ({"ram": "10%"}, "10% of RAM: a microcontroller's is bounded in bytes"),
     ],

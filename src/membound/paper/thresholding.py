@@ -11,7 +11,6 @@ from membound.paper.lab import Facts, Lab, Study
 
 DENSITIES = (0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # of all weights, which delta is set for
 LOSSES = {"paper": 5.0, "ours": 2.0}  # that projection may have where thresholding loses 10 points
-EARLIER = "earlier"  # tracks whose numbers are of an earlier version of this package: they are not shown
 
 
 def run(lab: Lab) -> dict[str, Any]:
@@ -72,8 +71,6 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
     lost = dense["paper"]["mean"] - ten["thresholded"]["mean"]
     for track, most in LOSSES.items():
         text = f"{track} track: where thresholding loses 10 points, projection in training loses at most {most:g}"
-        if track in result.get(EARLIER, ()):
-            continue
         if ten[track] is None:
             found.append(
                 claim(text, None, "thresholding empties a layer there, and an empty layer cannot be trained")
@@ -85,7 +82,7 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
             f"at {ten['density']:.0%} of the weights thresholding loses {lost:.1f}, projection {mine:.1f}"
         )
         found.append(claim(text, mine <= most, detail, margin))
-    for track in [track for track in LOSSES if track not in result.get(EARLIER, ())]:
+    for track in LOSSES:
         gains = {
             r["density"]: above(r[track], r["thresholded"])
             for r in rows
@@ -101,13 +98,12 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def table(result: dict[str, Any]) -> list[list[str]]:
-    tracks = [track for track in LOSSES if track not in result.get(EARLIER, ())]
-    named = [f"projection, {'our' if track == 'ours' else track} track" for track in tracks]
+    named = [f"projection, {'our' if track == 'ours' else track} track" for track in LOSSES]
     rows = [["weights kept", "delta", "thresholded", *named, "emptied"]]
     for row in means(result):
-        cells = [show(row[way]) if row[way] else "-" for way in ("thresholded", *tracks)]
+        cells = [show(row[way]) if row[way] else "-" for way in ("thresholded", *LOSSES)]
         rows.append(
             [f"{row['density']:.0%}", f"{row['delta']['mean']:.4f}", *cells, ", ".join(row["emptied"])]
         )
     dense = result["dense"]
-    return [*rows, ["100%", "0", show(dense["paper"]), *(show(dense[track]) for track in tracks), ""]]
+    return [*rows, ["100%", "0", show(dense["paper"]), *(show(dense[track]) for track in LOSSES), ""]]

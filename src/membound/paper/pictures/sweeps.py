@@ -41,16 +41,12 @@ def draw_thresholding(numbers: Numbers) -> Figure:
     figure = make_figure(5.6)
     axes = figure.subplots()
     rows = thresholding.means(dict(numbers))
-    earlier = numbers.get(thresholding.EARLIER, ())
     for track, value in numbers["dense"].items():
-        if track in earlier:
-            continue
         name = "our" if track == "ours" else track
         look = Look(TRACKS[track].colour, line=":")
         draw_level(axes, value, look, f"dense, {name} track")
     for way, (look, label) in WAYS.items():
-        if way not in earlier:
-            draw_spread(axes, [(100 * row["density"], row[way]) for row in rows], look, label)
+        draw_spread(axes, [(100 * row["density"], row[way]) for row in rows], look, label)
     for row in rows:
         if row["emptied"]:
             _name_emptied(axes, row)
