@@ -205,7 +205,12 @@ class Choices:
         Option("Training images held out for choices: a count or a fraction (default: 0.1).", "N"),
     ] = 0.1
     dense: Annotated[
-        bool, Option("Skip the dense network that results are compared with.", reads=bool, word="no-dense")
+        bool,
+        Option(
+            "Skip the dense network that results are compared with, and that teaches the others.",
+            reads=bool,
+            word="no-dense",
+        ),
     ] = True
     seed: Annotated[int, Option("Random seed (default: 0).", "N", int, least=0, most=MOST_SEED)] = 0
     seeds: Annotated[
