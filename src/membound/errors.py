@@ -109,17 +109,18 @@ def check_path_like(path: object, name: str, kind: type[MemboundError] = ModelEr
     raise kind(f"{said}: a path is needed, as text or a pathlib.Path", about=name)
 
 
-def say_absent(path: Path) -> str:
-    """That there is no such file, and the one beside it that may be meant.
+def say_absent(path: Path, suffix: str = "") -> str:
+    """That there is no such file, and the one beside it that may be meant: of its name, where all end in `suffix`.
 
     >>> say_absent(Path("there/is/none.npy"))
     'there is no file there/is/none.npy'
     """
     try:
-        beside = sorted(os.listdir(path.parent))
+        beside = sorted(name for name in os.listdir(path.parent) if name.endswith(suffix))
     except OSError:
         beside = []
-    near = get_close_matches(path.name, beside, 1, cutoff=CLOSE)
+    same = [name for name in beside if suffix and Path(name).stem == path.stem]
+    near = same or get_close_matches(path.name, beside, 1, cutoff=CLOSE)
     return f"there is no file {path}" + (f": did you mean {path.with_name(near[0])}?" if near else "")
 
 

@@ -15,7 +15,7 @@ from membound.export.cpp_selftest import selftest_files
 from membound.export.cpp_source import Source, check_prefix, make_source, renamed
 from membound.run.common import preprocess_of
 from membound.run.files import find_model_file
-from membound.run.net import Net, chosen_engine, may_use_integers
+from membound.run.net import Net, chosen_engine, in_integers
 from membound.signatures import known_keywords
 from membound.store.file import read
 
@@ -81,7 +81,7 @@ def export_cpp(
         pixels,
         tuple(kept),
         None if before is None else describe_change(before, source.source, prefix),
-        may_use_integers(ready),
+        ready.engine == "float" and in_integers(ready) is not None,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from membound.report.text import find_number, find_part, find_text
 
 Facts = Mapping[str, Any]
+OURS = "membound"  # times dense in 8 bits where no other runtime is faster
 
 
 def fastest_elsewhere(dense: Facts) -> tuple[Facts, str, str] | None:

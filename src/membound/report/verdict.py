@@ -7,6 +7,7 @@ from typing import Any
 from membound.report.advice import has_collapsed, say_advice, say_taken
 from membound.report.device import find_flash, find_ram, is_micro
 from membound.report.eight_bits import least_accuracy, say_beaten, uncertainty
+from membound.report.elsewhere import OURS
 from membound.report.engines import gains_by_integers, say_engines
 from membound.report.guessing import is_guessing, points_far_below, say_guess, say_share
 from membound.report.paired import show_difference
@@ -160,7 +161,7 @@ LiteRT was not timed: membound bench FILE --tflite yours.tflite.'
     by = find_part(dense, "int8").get("latency_by")
     return (
         f"{words}, interleaved. Dense also runs in membound"
-        f"{', in floats and in int8' if by == 'membound' else f'; dense int8 runs in {by}' if by else ''}."
+        f"{', in floats and in int8' if by == OURS else f'; dense int8 runs in {by}' if by else ''}."
         f"{_say_untimed(dense) if by else ''}"
     )
 
@@ -171,7 +172,7 @@ def _say_untimed(dense: Facts) -> str:
     >>> _say_untimed({"int8": {"latency_ms": 0.1, "latency_by": "membound"}})
     ' ONNX Runtime and LiteRT were not timed: membound bench FILE --int8 --tflite yours.tflite.'
     """
-    if find_part(dense, "floats_elsewhere") or find_part(dense, "int8").get("latency_by") != "membound":
+    if find_part(dense, "floats_elsewhere") or find_part(dense, "int8").get("latency_by") != OURS:
         return " LiteRT was not timed: membound bench FILE --tflite yours.tflite."
     return " ONNX Runtime and LiteRT were not timed: membound bench FILE --int8 --tflite yours.tflite."
 

@@ -5,7 +5,6 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from membound.data.preprocess import taken_by
-from membound.errors import CLOSE, DataError, ModelError, say_absent
+from membound.errors import DataError, ModelError, say_absent
 from membound.run.common import narrowed
 from membound.run.hub import fetch, is_address
 from membound.run.micro_net import MicroNet
@@ -23,14 +22,6 @@ from membound.store.rules import MAX_HEADER
 from membound.store.whole import write_whole
 
 Array = npt.NDArray[Any]
-
-
-def _say_meant(path: Path) -> str:
-    """Of a file that is not there, the model file beside it that may be meant: of the same name, or nearly so."""
-    models = [] if path.exists() else sorted(each.name for each in path.parent.glob("*.safetensors"))
-    same = [name for name in models if Path(name).stem == path.stem]
-    near = same or get_close_matches(path.name, models, 1, CLOSE)
-    return f": did you mean {path.with_name(near[0])}?" if near else ""
 
 
 def find_model_file(given: Path) -> Path:
@@ -49,10 +40,7 @@ def find_model_file(given: Path) -> Path:
         remedy = ""
         if not path.suffix and path.parent == Path():
             remedy = "; a model file is needed, not the name of a network: membound fit and mb.save write one"
-        meant = _say_meant(path)
-        raise ModelError(
-            f"{f'there is no file {path}{meant}' if meant else say_absent(path)}{remedy}"
-        ) from None
+        raise ModelError(f"{say_absent(path, '.safetensors')}{remedy}") from None
     refuse_other_kinds(path)
     if holds_plain_weights(path):
         raise ModelError(

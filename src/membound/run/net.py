@@ -282,10 +282,11 @@ def chosen_engine(asked: str | None, usual: str = "float") -> str:
     return asked or usual
 
 
-def may_use_integers(net: Net) -> bool:
-    """Whether a layer keeps enough for the engine int8; if none does, both engines do the same in the same memory."""
-    floats, integers = (Net(net.model, threads=1, engine=engine).memory() for engine in FAST)
-    return floats != integers
+def in_integers(net: Net, threads: int = 1) -> Net | None:
+    """A network in floats with the engine int8; None if no layer keeps enough for it: then the memory is the same."""
+    other = Net(net.model, threads=threads, engine="int8")
+    floats, integers = (each.memory(threads=1, max_batch=1) for each in (net, other))
+    return None if floats == integers else other
 
 
 def known_isas() -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from membound.errors import ModelError
 from membound.report.engines import gains_by_integers
-from membound.run.net import Net, may_use_integers
+from membound.run.net import Net, in_integers
 from membound.search import timing
 from membound.search.bits import WIDE
 from membound.search.bounds import WHOLE, Bound
@@ -48,10 +48,10 @@ def whole_in_8_bits(problem: Problem) -> StoredModel | None:
 def time_whole(problem: Problem, threads: int) -> dict[str, float] | None:
     """The milliseconds of the whole network in the engine int8, and its bytes; None where that computes no layer."""
     stored = whole_in_8_bits(problem)
-    if stored is None or not may_use_integers(Net(stored, threads=1)):
+    net = None if stored is None else in_integers(Net(stored, threads=1), threads)
+    if stored is None or net is None:
         return None
-    taken = timing.measure([Net(stored, threads=threads, engine="int8")])[0].ms
-    return {"ms": taken, "bytes": stored.file_bytes}
+    return {"ms": timing.measure([net])[0].ms, "bytes": stored.file_bytes}
 
 
 def note_time(whole: dict[str, float] | None, ms: float, limit: Limit) -> list[str]:

@@ -4,15 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from membound.run.net import Net, may_use_integers
+from membound.report.elsewhere import OURS
+from membound.run.net import Net, in_integers
 from membound.search import timing
 from membound.search.deployed import Fitted
-from membound.search.measure import FileBytes, deployed_bytes
+from membound.search.measure import FileBytes
 from membound.search.problem import State, Target
 from membound.store.model import StoredModel
 from membound.train.parallel import World
-
-OURS = "membound"  # the runtime that times dense in 8 bits where no other does
 
 
 def describe_speed(files: FileBytes, state: State, about: Mapping[str, Any]) -> str:
@@ -47,8 +46,8 @@ def with_latencies(
         if not elsewhere:
             groups = [[net, *_in_integers(net, threads)] for (net,) in groups]
         memory = [
-            deployed_bytes(each, target.batch, target.isa, engine="int8") if len(group) > 1 else None
-            for each, group in zip(stored, groups, strict=True)
+            integers[0].memory(target.isa, threads=1, max_batch=target.batch).total if integers else None
+            for _, *integers in groups
         ]
         groups.append([] if dense is None else [Net(dense, threads=threads)])
         rounded = None if dense is None or elsewhere else eight_bits
@@ -87,5 +86,5 @@ def _beside(
 
 
 def _in_integers(net: Net, threads: int) -> list[Net]:
-    """The same with engine int8, where a layer keeps enough for it."""
-    return [Net(net.model, threads=threads, engine="int8")] if may_use_integers(net) else []
+    other = in_integers(net, threads)
+    return [] if other is None else [other]
