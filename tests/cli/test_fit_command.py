@@ -316,14 +316,18 @@ def test_interrupted_without_a_run_directory_nothing_was_saved(capsys, monkeypat
         "membound.search.finals.describe_stored", lambda *_: signal.raise_signal(signal.SIGTERM)
     )
     assert run(*SHORT, *OUT, "--budget", "4KiB") == 130
-    assert capsys.readouterr().err.endswith("membound: interrupted: without --run-dir nothing was saved\n")
+    assert capsys.readouterr().err.endswith(
+        "membound: interrupted: nothing was saved, as there is no --run-dir: run the command again, with --run-dir DIR if you may stop it\n"
+    )
     assert not list(Path().glob("net*"))
 
 
 def test_interrupted_before_anything_is_saved_it_says_so(capsys, monkeypatch):
     monkeypatch.setattr("membound.data.load", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
     assert run(*SHORT, *OUT, "--budget", "4KiB", "--run-dir", "kept") == 130
-    assert capsys.readouterr().err.endswith("membound: interrupted: nothing was saved yet\n")
+    assert capsys.readouterr().err.endswith(
+        "membound: interrupted: nothing was saved yet: run the same command to start again\n"
+    )
     assert not Path("kept").exists()
 
 
@@ -341,7 +345,7 @@ def test_a_misspelt_network_module_or_data_set_is_refused_before_torch_is_loaded
     for net, data, said in (
         ("lenett", "mnist", "did you mean 'lenet'?"),
         ("lenet", "mnit", "did you mean mnist?"),
-        ("lenet", "nothere.npz", "there is no file nothere.npz"),
+        ("lenet", "nothere.npz", "there is no file nothere.npz: check the path; allowed are mnist"),
         ("early_nets:nett", "mnist", "'early_nets' has no 'nett'; did you mean 'net'? there are: net\n"),
         ("eerly_nets:net", "mnist", "did you mean early_nets:net?"),
     ):

@@ -215,7 +215,10 @@ def test_options_of_other_sources_are_refused(options):
             r"allowed are mnist, cifar10, a folder of class folders or of images/ and masks/, or an \.npz",
         ),
         ("", "no data set ''"),
-        ("missing.npz", "there is no file missing.npz"),
+        (
+            "missing.npz",
+            r"there is no file missing\.npz: check the path; allowed are mnist, cifar10, a folder",
+        ),
     ],
 )
 def test_unknown_sources_list_what_is_allowed(source, said, tmp_path, monkeypatch):

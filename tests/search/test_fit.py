@@ -762,7 +762,8 @@ def test_an_interrupted_fit_says_what_is_left_of_it(monkeypatch):
 
     monkeypatch.setattr("membound.search.fit.fit_all", interrupt)
     with pytest.raises(
-        Interrupted, match=r"nothing was saved; with run_dir='runs/a', an interrupted call can be resumed"
+        Interrupted,
+        match=r"nothing was saved: call it again; with run_dir='runs/a', an interrupted call can be resumed",
     ):
         mb.fit(nn.Flatten(), TRAIN, "4KB")
     with pytest.raises(Interrupted, match=r"call fit again with run_dir='runs/b' to go on"):

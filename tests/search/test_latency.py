@@ -76,7 +76,9 @@ def test_a_network_that_is_too_slow_is_trained_again_and_that_is_said(monkeypatc
         **{name: value for name, value in QUICK.items() if name != "progress"},
     )  # fmt: skip
     assert fitted.facts["latency_ms"] == fitted.facts["latency_bound"]["measured_ms"] == 0.75
-    assert any(text.startswith("it takes 1.25 ms, and 1 ms are allowed: training again") for text in said)
+    assert any(
+        text.startswith("it takes 1.25 ms, more than the 1 ms allowed: training again") for text in said
+    )
 
 
 def test_a_file_has_one_latency_and_it_is_measured_beside_dense(clock):

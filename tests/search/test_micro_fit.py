@@ -80,7 +80,7 @@ def test_a_bound_on_time_holds_for_the_file_that_is_written(fitted, also, tmp_pa
     assert 0.9 * allowed < micro["ms"] <= allowed
     assert micro["clock_hz"] == 160_000_000
     assert micro["flash_bytes"] < fitted.flash <= FLASH, "fewer weights are faster"
-    assert any(f"where {allowed:.3g} ms are allowed" in note for note in bound.facts["tried"])
+    assert any(f"of the {allowed:.3g} ms allowed" in note for note in bound.facts["tried"])
     bound.save(tmp_path / "net.safetensors")
     assert mb.load(tmp_path / "net.safetensors", engine="micro").speed().ms("160 MHz") <= allowed
 

@@ -42,7 +42,7 @@ def test_a_stopped_fit_says_how_to_go_on(kept, tmp_path):
     says = (
         f"call fit again with run_dir='{tmp_path}' to go on"
         if kept
-        else "nothing was saved; with run_dir='runs/a', an interrupted call can be resumed"
+        else "nothing was saved: call it again; with run_dir='runs/a', an interrupted call can be resumed"
     )
     with pytest.raises(KeyboardInterrupt, match=says):
         mb.fit(Small, DATA, budget="6 KiB", dense=False, steps=20, batch_size=20, watch=watch, **where)

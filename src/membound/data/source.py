@@ -99,9 +99,9 @@ def check_there(source: str) -> None:
     """Refuse a name that is no data set, and a path where nothing is; nothing is read or downloaded.
 
     >>> check_there("mnist")
-    >>> check_there("nothing.npz")
+    >>> check_there("nothing.npz")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    membound.errors.DataError: there is no file nothing.npz
+    membound.errors.DataError: there is no file nothing.npz: check the path; allowed are mnist, cifar10, a folder ...
     """
     if source not in NAMED:
         _resolve(source)
@@ -124,11 +124,14 @@ def _resolve(name: str) -> Path:
             return path
     if given.is_file():
         raise DataError(f"{name} is not a data set: {_ALLOWED}")
-    if given.suffix.lower() == ".npz":
-        raise DataError(f"there is no file {name}")
+    lost = (
+        f"there is no file {name}: check the path; "
+        if given.suffix.lower() == ".npz"
+        else f"no data set {name!r}: "
+    )
     known = [*NAMED, *_neighbours(given)]
     close = difflib.get_close_matches(name.lower(), known, n=1) or difflib.get_close_matches(name, known, n=1)
-    raise DataError(f"no data set {name!r}: {_ALLOWED}" + (f"; did you mean {close[0]}?" if close else ""))
+    raise DataError(f"{lost}{_ALLOWED}" + (f"; did you mean {close[0]}?" if close else ""))
 
 
 def _neighbours(path: Path) -> list[str]:

@@ -248,7 +248,10 @@ def load(
       reason.
     """
     if engine not in ENGINES:
-        raise ModelError(f"there is no engine {engine!r}: choose {', '.join(ENGINES)}", about="engine")
+        raise ModelError(
+            f"there is no engine {engine!r}: choose {', '.join(ENGINES[:-1])} or {ENGINES[-1]}",
+            about="engine",
+        )
     check_path_like(path, "path")
     file = fetch(path) if is_address(path) else Path(path)
     refuse_other_kinds(file)

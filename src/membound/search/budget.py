@@ -214,9 +214,9 @@ def describe_device(
 
     >>> micro = {"ms": 49.875, "clock_hz": 80_000_000, "flash_bytes": 5000, "ram_bytes": 900}
     >>> describe_device(micro, 8000, Target(cycles=4_000_000))
-    ['time: an estimated 49.9 ms an example at 80 MHz, where 50 ms are allowed; flash takes 5,000 of 8,000 bytes']
+    ['time: an estimated 49.9 ms of the 50 ms allowed for an example, at 80 MHz; flash takes 5,000 of 8,000 bytes']
     >>> print(*describe_device(micro, 8000, Target(cycles=4_000_000, compiled="-O2")))
-    time: an estimated 49.9 ms an example at 80 MHz, compiled with -O2, where 50 ms are allowed; flash takes 5,000 of \
+    time: an estimated 49.9 ms of the 50 ms allowed for an example, at 80 MHz, compiled with -O2; flash takes 5,000 of \
 8,000 bytes
     >>> micro |= {"at_O2": {"flash_bytes": 6700, "ms": 28.0}}
     >>> describe_device(micro, 8000, Target(cycles=4_000_000))[1]
@@ -235,9 +235,9 @@ leaves time for more weights (compiled="O2", with a budget of 6.8KB or more)'
     clock = micro["clock_hz"]
     allowed = 1e3 * target.cycles / clock
     said = [
-        f"time: an estimated {micro['ms']:.3g} ms an example at {show_clock(clock)}"
-        f"{'' if target.level == LEVELS[0] else f', compiled with {target.level}'}, where "
-        f"{allowed:.3g} ms are allowed; flash takes {micro['flash_bytes']:,}"
+        f"time: an estimated {micro['ms']:.3g} ms of the {allowed:.3g} ms allowed for an example, at "
+        f"{show_clock(clock)}{'' if target.level == LEVELS[0] else f', compiled with {target.level}'}; "
+        f"flash takes {micro['flash_bytes']:,}"
         f"{' bytes' if time_alone else f' of {limit:,} bytes'}"
     ]
     faster = micro.get("at_O2")

@@ -172,17 +172,23 @@ def _unknown_names(split: Any, model: nn.Module) -> str | None:
 
 
 def _check_class_scores(scores: object, labels: Labels, shape: tuple[int, ...], model: nn.Module) -> None:
-    highest = int(labels.max())
-    if not isinstance(scores, Tensor) or scores.dim() != 2 or scores.shape[1] <= highest:
-        found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-        from_one = "; labels begin at 1: subtract 1, if they count from 1" if labels.min() == 1 else ""
-        if isinstance(scores, Tensor) and scores.dim() > 2 and (advice := advise_features(shape, model)):
-            from_one = f"; {advice}"
+    classes = int(labels.max()) + 1
+    if isinstance(scores, Tensor) and scores.dim() == 2 and scores.shape[1] >= classes:
+        return
+    if isinstance(scores, Tensor) and scores.dim() == 2:
+        outputs = f"{scores.shape[1]:,} output{'s' if scores.shape[1] > 1 else ''}"
+        found = f"the network has {outputs}, and the data {classes:,} classes (labels up to {classes - 1:,})"
+        remedy = f"make its last layer give {classes:,}, or give your function a parameter `classes`, which gets this number"
+    else:
+        what = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         one = "image" if name_examples(shape) == "images" else f"example of shape {shape}"
-        raise DataError(
-            f"the network gives {found} for one {one}, the data has labels up to {highest}: "
-            f"scores of shape (1, {highest + 1}) are needed{from_one}"
-        )
+        found = f"the network gives {what} for one {one}, and classification takes a score for each class"
+        remedy = f"let it give shape (1, {classes}), as the labels go up to {classes - 1:,}"
+    if labels.min() == 1:
+        remedy = f"labels begin at 1, so subtract 1 if they count from 1; else {remedy}"
+    if isinstance(scores, Tensor) and scores.dim() > 2 and (advice := advise_features(shape, model)):
+        remedy = advice
+    raise DataError(f"{found}: {remedy}")
 
 
 @contextmanager
