@@ -316,9 +316,8 @@ def test_interrupted_without_a_run_directory_nothing_was_saved(capsys, monkeypat
         "membound.search.finals.describe_stored", lambda *_: signal.raise_signal(signal.SIGTERM)
     )
     assert run(*SHORT, *OUT, "--budget", "4KiB") == 130
-    assert capsys.readouterr().err.endswith(
-        "membound: interrupted: nothing was saved, as there is no --run-dir: run the command again, with --run-dir DIR if you may stop it\n"
-    )
+    said = "nothing was saved, as there is no --run-dir: run the command again, with one if it may be stopped"
+    assert capsys.readouterr().err.endswith(f"membound: interrupted: {said}\n")
     assert not list(Path().glob("net*"))
 
 

@@ -185,14 +185,18 @@ def test_a_model_that_is_one_layer_matches_a_wildcard(wrap: Any) -> None:
     [
         (
             "fc3",
-            r"'fc3' matches no layer: there are conv1, bn1, block\.0, block\.1, fc1, fc2; did you mean 'fc",
+            r"'fc3' matches no layer: there are conv1 \(Conv2d\), bn1 \(BatchNorm2d\), block\.0 \(Conv2d\), .*"
+            r"fc2 \(Linear\); did you mean 'fc",
         ),
-        ("dense*", r"'dense\*' matches no layer: there are conv1, .*fc2$"),
+        ("dense*", r"'dense\*' matches no layer: there are conv1 .*, fc2 \(Linear\)$"),
         ("FC1", "'FC1' matches no layer"),
         ("fc1.wieght", r"did you mean 'fc1\.weight'\?"),
         ("bn*", r"'bn\*' matches only weights of one dimension \(bn1\.weight\): .*name them exactly"),
-        ("act", r"'act' has no weight of its own; there are conv1, "),
-        ("block", r"'block' has no weight of its own; inside it there are block\.0, block\.1$"),
+        ("act", r"'act' has no weight of its own; there are conv1 \(Conv2d\), "),
+        (
+            "block",
+            r"'block' has no weight of its own; inside it there are block\.0 \(Conv2d\), block\.1 \(BatchNorm2d\)$",
+        ),
         ("rnn", r"'rnn' has no weight of its own; inside it there are rnn\.weight_ih_l0, "),
     ],
 )
@@ -200,6 +204,19 @@ def test_a_pattern_that_selects_nothing_says_what_is_there(pattern: str, says: s
     model = Zoo()
     with pytest.raises(mb.RuleError, match=says):
         mb.attach(sgd(model), model, {"conv1": A, pattern: A})
+
+
+@pytest.mark.parametrize("update", [C, mb.palette(4), mb.chain(A, C)])
+def test_a_norm_is_bounded_by_the_name_of_its_scales_only(update: Any) -> None:
+    model = Zoo()
+    says = (
+        r"the rule 'block\.1' would bound the scales of a BatchNorm2d: .*, or 'block\.1\.weight' if you mean"
+    )
+    with pytest.raises(mb.RuleError, match=says):
+        resolve(model, {"block.1": update}, sgd(model))
+    for name in ("block.1.weight", "module.block.1.weight", "fc1.bias"):
+        assert resolve(model, {name: update}, sgd(model))[0].name == name.removeprefix("module.")
+    assert resolve(model, {"block.1": B}, sgd(model)), "a penalty on scales is a method of its own"
 
 
 def test_a_wildcard_selects_parameters_called_weight_only() -> None:
@@ -211,7 +228,7 @@ def test_a_wildcard_selects_parameters_called_weight_only() -> None:
 
 def test_a_long_list_of_names_is_cut() -> None:
     model = nn.Sequential(*(nn.Linear(1, 1) for _ in range(30)))
-    with pytest.raises(mb.RuleError, match=r"0, 1, 2, .* and 10 more"):
+    with pytest.raises(mb.RuleError, match=r"0 \(Linear\), 1 \(Linear\), .* and 10 more"):
         mb.attach(sgd(model), model, {"nothing": A})
 
 
@@ -228,6 +245,7 @@ def test_a_long_list_of_names_is_cut() -> None:
         ({"fc1": mb.l2_decay}, "the rule 'fc1' is <function"),
         ({"": A}, "a rule's key is the name of a layer or a pattern, not ''"),
         ({1: A}, "not 1"),
+        ({"fc1": mb.l0_project(mb.ramp(1.0, 0.0))}, r"keep=0\.0 is not a fraction above 0, up to 1"),
         ({"fc1": mb.l0_project(13)}, r"'fc1\.weight' of shape \(4, 3\): keep=13 weights, but there are 12"),
         ({"fc1": mb.chain(A, mb.l0_project(13))}, "keep=13 weights"),
         ({"fc1": mb.l0_project(mb.ramp(20, 5))}, "keep=20 weights"),

@@ -315,18 +315,20 @@ def test_a_shrinkage_hides_no_nan() -> None:
         (0.05, 500, 25),
         (7, 500, 7),
         (0, 10, 0),
-        (0.0, 10, 0),
         (1, 10, 1),
         (1.0, 10, 10),
         (10, 10, 10),
         (0.5, 0, 0),
+        (0.01, 10, 0),
     ],
 )
 def test_an_int_keeps_a_count_and_a_float_a_fraction(keep: float, size: int, count: int) -> None:
     assert keep_count(keep, size) == count
 
 
-@pytest.mark.parametrize("keep", [-1, -0.1, 1.5, math.nan, math.inf, True, "half", None, torch.tensor(0.5)])
+@pytest.mark.parametrize(
+    "keep", [-1, -0.1, 0.0, 1.5, math.nan, math.inf, True, "half", None, torch.tensor(0.5)]
+)
 def test_a_keep_that_cannot_be_is_refused_at_once(keep: Any) -> None:
     with pytest.raises(mb.RuleError, match="keep"):
         mb.l0_project(keep)
@@ -334,7 +336,7 @@ def test_a_keep_that_cannot_be_is_refused_at_once(keep: Any) -> None:
 
 def test_a_fraction_above_one_is_told_about_counts() -> None:
     with pytest.raises(
-        mb.RuleError, match=r"keep=50\.0 is not a fraction between 0 and 1: write an int for a count"
+        mb.RuleError, match=r"keep=50\.0 is not a fraction above 0, up to 1: write an int for a count"
     ):
         mb.l0_project(50.0)
 

@@ -142,7 +142,7 @@ def fit_command(
 def _say_kept(run_dir: Any) -> str:
     """What is left of a fit that somebody has stopped."""
     if run_dir is None:
-        return "nothing was saved, as there is no --run-dir: run the command again, with --run-dir DIR if you may stop it"
+        return options.NOTHING_SAVED
     folder = Path(run_dir)
     if not folder.is_dir() or not any(folder.iterdir()):
         return "nothing was saved yet: run the same command to start again"

@@ -273,6 +273,11 @@ def reading() -> Iterator[None]:
         yield
 
 
+NOTHING_SAVED = (
+    "nothing was saved, as there is no --run-dir: run the command again, with one if it may be stopped"
+)
+
+
 class Stopped(Exception):
     """A person has interrupted the command; the message says what was saved. (typer swallows KeyboardInterrupt.)"""
 

@@ -175,11 +175,7 @@ def train_command(
                 validation=validation, subsample=subsample, bag=bag, augment=augment, show=show,
             )  # fmt: skip
     except Interrupted:
-        again = (
-            "run the same command again to go on"
-            if run_dir
-            else "nothing was saved, as there is no --run-dir: run the command again, with --run-dir DIR if you may stop it"
-        )
+        again = "run the same command again to go on" if run_dir else options.NOTHING_SAVED
         raise options.Stopped(f"interrupted: {again}") from None
     if facts is not None:
         options.print_json(describe(PACKAGES) | facts) if as_json else _print(facts, out)

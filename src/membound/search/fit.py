@@ -157,7 +157,10 @@ show_fields_(fit, (Bound, Choices, Place, Examples))
 def _say_kept(run_dir: str | Path | None) -> str:
     """What is left of a fit that somebody has stopped."""
     if run_dir is None:
-        return "fit was interrupted and nothing was saved: call it again; with run_dir='runs/a', an interrupted call can be resumed"
+        return (
+            "fit was interrupted and nothing was saved: call it again; with run_dir='runs/a', an interrupted call can "
+            "be resumed"
+        )
     return f"fit was interrupted: call fit again with run_dir={str(run_dir)!r} to go on"
 
 
@@ -287,7 +290,8 @@ def _run_fast_enough(
             break
         limit = smaller(plans[0].limit, fitted.file_bytes, taken, latency)
         watch.say(
-            f"it takes {taken:.3g} ms, more than the {latency.ms:g} ms allowed: training again, in {limit.number:,} bytes"
+            f"it takes {taken:.3g} ms, more than the {latency.ms:g} ms allowed: training again, in "
+            f"{limit.number:,} bytes"
         )
         plans = make_plans(problem, [limit], 1, "scores", seed)
     raise MemboundError(

@@ -216,8 +216,8 @@ def _warn_of_raw_pixels(data: Data, warn: Callable[[str], None]) -> None:
     if low >= 0 and BRIGHT < high <= 255:
         warn(
             f"the images are floats from {low:g} to {high:g}, which look like pixels from 0 to 255 that are not "
-            "normalized: give them as uint8, which fit normalizes, or subtract the mean and divide by the standard "
-            "deviation"
+            "normalized: give them as uint8, which fit normalizes, or normalize them and say how with "
+            "pixels=mb.data.Preprocess(...), so that the file takes pictures"
         )
 
 

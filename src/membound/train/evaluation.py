@@ -178,7 +178,8 @@ def _check_class_scores(scores: object, labels: Labels, shape: tuple[int, ...], 
     if isinstance(scores, Tensor) and scores.dim() == 2:
         outputs = f"{scores.shape[1]:,} output{'s' if scores.shape[1] > 1 else ''}"
         found = f"the network has {outputs}, and the data {classes:,} classes (labels up to {classes - 1:,})"
-        remedy = f"make its last layer give {classes:,}, or give your function a parameter `classes`, which gets this number"
+        maker = "or give your function a parameter `classes`, which gets this number"
+        remedy = f"make its last layer give {classes:,}, {maker}"
     else:
         what = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         one = "image" if name_examples(shape) == "images" else f"example of shape {shape}"

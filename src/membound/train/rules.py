@@ -5,7 +5,7 @@ touches its `weight`. A wildcard selects only weights of two or more dimensions,
 alone; an exact parameter name, such as 'fc1.bias', selects anything.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -56,7 +56,7 @@ def select(model: nn.Module, rules: Mapping[str, Update]) -> dict[str, tuple[nn.
             plain = plain.removeprefix("module.")
         missed = [layer for layer in computed if layer == plain or fnmatchcase(layer, plain)]
         refuse_computed([computed[layer] for layer in missed if not _has_source(layer, chosen)])
-        names = _selected(plain, parameters, layers.keys())
+        names = _selected(plain, parameters, layers)
         _check_reached(pattern, names, chosen)
         for name in names:
             chosen.setdefault(name, (parameters[name], pattern))
@@ -79,6 +79,7 @@ def resolve(model: nn.Module, rules: Mapping[str, Update], optimizer: Optimizer)
     targets: dict[int, Target] = {}
     for name, (weight, pattern) in select(model, rules).items():
         update = rules[pattern]
+        _check_bounds(name, weight, pattern, update, model)
         if id(weight) not in groups:
             held = [name for name, value in _parameters(model).items() if id(value) in groups]
             if not held:
@@ -130,7 +131,9 @@ def _has_source(layer: str, chosen: Mapping[str, object]) -> bool:
     return any(name.startswith(sources) for name in chosen)
 
 
-def _selected(pattern: str, parameters: dict[str, nn.Parameter], layers: Collection[str]) -> list[str]:
+def _selected(
+    pattern: str, parameters: dict[str, nn.Parameter], layers: Mapping[str, nn.Module]
+) -> list[str]:
     if pattern in parameters:
         return [pattern]
     weights = _layers(parameters)
@@ -138,8 +141,14 @@ def _selected(pattern: str, parameters: dict[str, nn.Parameter], layers: Collect
         if f"{pattern}.weight" in parameters:
             return [f"{pattern}.weight"]
         inside = [name for name in parameters if name.startswith(f"{pattern}.")]
-        named = list(_layers(dict.fromkeys(inside))) or inside  # an nn.LSTM has parameters of other names
-        there = f"inside it there are {_listed(named)}" if inside else f"there are {_listed(list(weights))}"
+        named = (
+            _typed(_layers(dict.fromkeys(inside)), layers) or inside
+        )  # an nn.LSTM has parameters of other names
+        there = (
+            f"inside it there are {_listed(named)}"
+            if inside
+            else f"there are {_listed(_typed(weights, layers))}"
+        )
         raise RuleError(f"the layer '{pattern}' has no weight of its own; {there}")
     matched = [name for layer, name in weights.items() if fnmatchcase(layer, pattern)]
     selected = [
@@ -153,11 +162,24 @@ def _selected(pattern: str, parameters: dict[str, nn.Parameter], layers: Collect
             "a wildcard leaves those alone, so name them exactly"
         )
     if not selected:
-        names = [layer or name for layer, name in weights.items()] or list(parameters)
-        close = get_close_matches(pattern, [*names, *parameters], n=1)
+        close = get_close_matches(pattern, [*filter(None, weights), *parameters], n=1)
         hint = f"; did you mean '{close[0]}'?" if close else ""
-        raise RuleError(f"the pattern '{pattern}' matches no layer: there are {_listed(names)}{hint}")
+        there = _listed(_typed(weights, layers) or list(parameters))
+        raise RuleError(f"the pattern '{pattern}' matches no layer: there are {there}{hint}")
     return selected
+
+
+def _check_bounds(name: str, weight: nn.Parameter, pattern: str, update: Update, model: nn.Module) -> None:
+    """Who names a norm by its number may take it for another layer: its scales are bounded by their own name only."""
+    bounds = update.bound is not None or update.levels is not None
+    named = plain_name(pattern).endswith(name)
+    if named or not bounds or isinstance(weight, UninitializedParameter) or weight.dim() >= 2:
+        return
+    kind = type(_plain_layers(model)[name.removesuffix(".weight")]).__name__
+    raise RuleError(
+        f"the rule '{pattern}' would bound the scales of a {kind}: name a layer whose weight has two or more "
+        f"dimensions, or '{name}' if you mean the scales"
+    )
 
 
 def counterparts(targets: Sequence[Target], model: nn.Module) -> list[Target]:
@@ -240,6 +262,11 @@ def _layers(parameters: Mapping[str, object]) -> dict[str, str]:
         for name in parameters
         if name == "weight" or name.endswith(".weight")
     }
+
+
+def _typed(weights: Mapping[str, str], layers: Mapping[str, nn.Module]) -> list[str]:
+    """Layers that have a weight, each with its type: in an nn.Sequential, a name alone says little."""
+    return [f"{layer} ({type(layers[layer]).__name__})" if layer else name for layer, name in weights.items()]
 
 
 def _listed(names: list[str], most: int = 20) -> str:

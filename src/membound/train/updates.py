@@ -440,7 +440,9 @@ def _check_keep(keep: Number) -> None:
         raise RuleError(
             f"keep must be a count (int), a fraction (float) or a schedule of either, got {keep!r}"
         )
-    if isinstance(keep, float) and not 0.0 <= keep <= 1.0:
-        raise RuleError(f"keep={keep} is not a fraction between 0 and 1: write an int for a count of weights")
+    if isinstance(keep, float) and not 0.0 < keep <= 1.0:
+        raise RuleError(
+            f"keep={keep} is not a fraction above 0, up to 1: write an int for a count of weights"
+        )
     if isinstance(keep, int) and keep < 0:
-        raise RuleError(f"keep must be at least 0 weights, got {keep}")
+        raise RuleError(f"keep={keep} is not a count of weights: write 1 or more, or a fraction such as 0.05")
