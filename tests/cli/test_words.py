@@ -248,3 +248,22 @@ def test_every_keyword_in_the_texts_of_the_library_becomes_an_option(command):
                 found += 1
                 assert not keywords_of_a_command(in_options(text, options), options), text
     assert found > 1
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_says_every_default_once_and_no_type_of_pythons(command, capsys):
+    assert run(command, "--help") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert not re.search(r"<[a-z]", said), "membound fit NET, not NET <str>"
+    assert "{" not in said
+    for option in re.split(r" (?=--[a-z])", said):
+        assert len(re.findall(r"[(\[]default\b|\(default\)", option)) <= 1, option
+
+
+def test_help_tells_the_two_kinds_of_int8_apart(capsys):
+    assert run("export", "--help") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Phones and servers need none: their --engine int8 runs any model FILE" in said
+    assert "--int8 is for microcontrollers only" in said
+    assert run("run", "--help") == 0
+    assert "fit --target micro or export --int8" in " ".join(capsys.readouterr().out.split())

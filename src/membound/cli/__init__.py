@@ -50,13 +50,13 @@ SHORT = {  # at most 45 letters, so that 60 columns show all of them
 }
 app.command("fit", cls=in_sections(sections.FIT), short_help=SHORT["fit"])(fit_command)
 app.command("train", cls=in_sections(sections.TRAIN), short_help=SHORT["train"])(train_command)
-app.command("evaluate", short_help=SHORT["evaluate"])(evaluate_command)
-app.command("inspect", short_help=SHORT["inspect"])(inspect_command)
-app.command("run", short_help=SHORT["run"])(run_command)
-app.command("bench", short_help=SHORT["bench"])(bench_command)
+app.command("evaluate", cls=in_sections({}), short_help=SHORT["evaluate"])(evaluate_command)
+app.command("inspect", cls=in_sections({}), short_help=SHORT["inspect"])(inspect_command)
+app.command("run", cls=in_sections({}), short_help=SHORT["run"])(run_command)
+app.command("bench", cls=in_sections({}), short_help=SHORT["bench"])(bench_command)
 app.command("export", cls=in_sections(sections.EXPORT), short_help=SHORT["export"])(export_command)
-app.command("reproduce", short_help=SHORT["reproduce"])(reproduce_command)
-app.command("data", short_help=SHORT["data"])(data_command)
+app.command("reproduce", cls=in_sections({}), short_help=SHORT["reproduce"])(reproduce_command)
+app.command("data", cls=in_sections({}), short_help=SHORT["data"])(data_command)
 
 INTERRUPTED = 130  # the exit code after Ctrl-C
 

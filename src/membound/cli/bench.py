@@ -43,7 +43,7 @@ def bench_command(
         list[str] | None,
         typer.Option(
             metavar="NAME=PROGRAM",
-            help="The Python of a peer that lives in an environment of its own, beside a membound; once for each.",
+            help="The Python of a peer's own environment, which must have membound, too; repeatable.",
         ),
     ] = None,
     int8: Annotated[
@@ -58,7 +58,10 @@ def bench_command(
     ] = None,
     operators: Annotated[
         bool,
-        typer.Option("--operators", help="Time each operator of the network instead, against its floor."),
+        typer.Option(
+            "--operators",
+            help="Instead, time each operator of the network, and compare it with the least that the machine allows.",
+        ),
     ] = False,
     seed: options.Seed = 0,
     as_json: options.Json = False,

@@ -21,9 +21,11 @@ def data_command(
     size: options.Size = None,
     test_fraction: Annotated[
         float,
-        typer.Option(metavar="X", help="Part of a folder that becomes its test images, where it has none."),
+        typer.Option(
+            metavar="X", help="Fraction of a folder's images to test on, where it has no test images."
+        ),
     ] = 0.2,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed by which they are drawn.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of that choice.")] = 0,
     skip_corrupt: options.SkipCorrupt = False,
 ) -> None:
     """Fetch, check and describe a data set.

@@ -24,12 +24,12 @@ from membound.export.catalogue import (
 from membound.export.request import Export, Request
 from membound.store.other_files import refuse_tflite
 
-FROM_FILES = " or ".join(export.option for export in EXPORTS if export is not MODEL_FILE)
 Source = Annotated[
     str,
     typer.Argument(
         metavar="FILE|NET",
-        help=f"A model file (with {FROM_FILES}, or --out), or a network (with --init and --out).",
+        help="A model file, for any of the exports below; or a network (with --init) or an .onnx file, which "
+        "--out makes a model file of.",
     ),
 ]
 
@@ -50,7 +50,7 @@ def export_command(
         str,
         typer.Option(
             metavar="NAME",
-            help="With --cpp and --c: what names of functions and files begin with, in lower case.",
+            help="With --cpp or --c: what the names of functions and files begin with, in lower case.",
         ),
     ] = "net",
     cpp_file: Annotated[Path | None, _target(CPP_FILE)] = None,
@@ -62,8 +62,8 @@ def export_command(
         str | None,
         typer.Option(
             metavar="X",
-            help="With --c: also make input bytes from integers that count this much, as 0.01; or one for each "
-            "channel, X,Y,Z.",
+            help="With --c: also take integer readings, which count in steps of X, such as 0.01; or X,Y,Z, one for "
+            "each channel.",
         ),
     ] = None,
     web: Annotated[Path | None, _target(WEB)] = None,
@@ -76,7 +76,7 @@ def export_command(
         typer.Option(
             metavar="TYPE",
             help="How the model file stores values: auto (default) in as few bits as hold them exactly, f32, f16, or "
-            "p8 to p1 for so many bits; a model FILE keeps what it has.",
+            "p8 to p1 for 8 bits to 1; a model FILE keeps what it has.",
             autocompletion=options.completed("auto", *options.VALUES),
         ),
     ] = None,
@@ -84,7 +84,7 @@ def export_command(
         str,
         typer.Option(
             metavar="WHAT",
-            help="What its formats are chosen for: fewest bytes, or speed.",
+            help="What formats are chosen for: bytes (the fewest), or speed.",
             autocompletion=options.completed("bytes", "speed"),
         ),
     ] = "bytes",
@@ -96,8 +96,8 @@ def export_command(
         typer.Option(
             "--data",
             metavar="DATA",
-            help="Data to take shape, mean and classes from, where the weights do not say them. With values of few "
-            "bits, and for --c, --web and --int8, also to calibrate them on, and to measure what they cost.",
+            help="Data that says shape, mean and classes, where the weights do not. --c, --web, --int8 and --values "
+            "of few bits are also calibrated on it, and it shows what they cost.",
             autocompletion=options.completed(*options.DATA),
         ),
     ] = None,

@@ -100,7 +100,7 @@ Names = Annotated[
         "--name", metavar="CAFFE=MODULE", help="Which module a Caffe layer's weights go to; repeatable."
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, metavar="N", help="Seed of all that is random.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, metavar="N", help="Random seed.")]
 Device = Annotated[
     str,
     typer.Option(
@@ -131,6 +131,7 @@ Compiled = Annotated[
     typer.Option(
         "--compiled",
         metavar="HOW",
+        show_default=False,  # the text says it
         help="For a microcontroller: the level that the C is compiled at, Os (default) or O2 (faster, more flash).",
         autocompletion=completed("Os", "O2"),
     ),
@@ -144,7 +145,8 @@ def _engine(help: str, *names: str) -> Any:
 Engine = Annotated[
     str,
     _engine(
-        "How a CPU computes: float, or int8: convolutions in 8-bit integers, for files that keep many weights.",
+        "How the app computes: float, or int8 (convolutions in 8-bit integers; faster for files that keep many "
+        "weights). Takes any model FILE: --int8 is for microcontrollers only.",
         "float",
         "int8",
     ),
@@ -152,7 +154,8 @@ Engine = Annotated[
 AnyEngine = Annotated[
     str,
     _engine(
-        "How a model file is run: float, int8 (convolutions in 8 bits), or micro (as a microcontroller does).",
+        "How a model file is run: float; int8 (convolutions in 8-bit integers; takes any file); or micro (as a "
+        "microcontroller does; takes a file of fit --target micro or export --int8).",
         "float",
         "int8",
         "micro",

@@ -73,19 +73,28 @@ def reproduce_command(
         int | None,
         typer.Option(
             min=1,
-            help="At most so many steps a training, to see more than --quick shows: nothing is claimed then. "
-            "imagenet: the steps of the dense and of the last training.",
+            metavar="N",
+            help="At most this many steps per training, to see more than --quick shows: nothing is claimed then. "
+            "imagenet: the steps of the dense training and of the last one.",
         ),
     ] = None,
     candidate_steps: Annotated[
         int | None,
-        typer.Option(min=1, help="imagenet: training steps of one tightening in a stage (10,000)."),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="imagenet: training steps of one tightening in a stage (default: 10000).",
+        ),
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="imagenet: images a step.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="imagenet: images per step.")
+    ] = None,
     seeds: Annotated[
         int | None,
         typer.Option(
-            min=1, help="How many seeds: tables and pictures have mean and standard deviation over them."
+            min=1,
+            metavar="N",
+            help="How many seeds: tables and pictures have mean and standard deviation over them.",
         ),
     ] = None,
     cache: options.Cache = None,
@@ -95,9 +104,11 @@ def reproduce_command(
 ) -> None:
     """Make a figure or table of the paper (in a clone).
 
-    Its protocol to the letter, and ours beside it. What was trained is kept: the same command goes on where it
+    The paper's protocol to the letter, with ours beside it. What was trained is kept: the same command goes on where it
     stopped, and trains only what has changed.
-    imagenet is made by its name only, from a folder: AlexNet, dense or --init, brought under the paper's counts.
+
+    all leaves out imagenet, which needs --data: AlexNet, trained dense or from --init, is brought under the paper's
+    counts.
 
     membound reproduce memory --quick --net lenet
     """

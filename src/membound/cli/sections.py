@@ -1,5 +1,6 @@
-"""Options in sections: of a command with many of them, --help shows those that belong together."""
+"""What --help shows: a command's arguments and options, in sections where it has many of them."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -46,12 +47,16 @@ EXPORT: Sections = {
     "Output": ("as_json",),
 }
 REST = "Other options"  # --help, and what no section names
+_TYPE = re.compile(r" <[^<>]+>$")  # what typer says of an argument behind its name, as in NET <str>
 
 
 def in_sections(sections: Sections) -> type[TyperCommand]:
     """The class of a command whose help has these sections, in this order."""
 
     class Sectioned(TyperCommand):
+        def collect_usage_pieces(self, ctx: Any) -> list[str]:
+            return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+
         def format_options(self, ctx: Any, formatter: Any) -> None:
             place = {name: title for title, names in sections.items() for name in names}
             found: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{title: [] for title in sections}}
@@ -61,8 +66,12 @@ def in_sections(sections: Sections) -> type[TyperCommand]:
                 record = each.get_help_record(ctx)
                 if record is not None:
                     is_option = each.param_type_name == "option"
-                    title = place.get(str(each.name), REST) if is_option else "Arguments"
-                    found.setdefault(title, []).append(record)
+                    title = (
+                        place.get(str(each.name), REST if sections else "Options")
+                        if is_option
+                        else "Arguments"
+                    )
+                    found.setdefault(title, []).append((_TYPE.sub("", record[0]), record[1]))
             for title, records in found.items():
                 if records:
                     with formatter.section(title):

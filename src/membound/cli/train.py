@@ -72,10 +72,10 @@ def train_command(
     ] = None,
     validation: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Hold out so many training images, and report on them."),
+        typer.Option(min=1, metavar="N", help="Hold out this many training images, and report on them."),
     ] = None,
     subsample: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Train on so many images, chosen by the seed.")
+        int | None, typer.Option(min=1, metavar="N", help="Train on this many images, chosen by the seed.")
     ] = None,
     bag: Annotated[
         bool, typer.Option("--bag", help="Train on a bagged resample, drawn by the seed.")
@@ -108,7 +108,7 @@ def train_command(
     accumulate: Annotated[
         int,
         typer.Option(
-            min=1, metavar="N", help="Parts of a batch that are passed one after another, to save memory."
+            min=1, metavar="N", help="Pass a batch in this many parts, one after another, to save memory."
         ),
     ] = 1,
     shard: Annotated[

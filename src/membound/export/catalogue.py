@@ -429,7 +429,8 @@ WEB = Export(
 INT8 = Export(
     option="--int8",
     metavar="OUT",
-    help="For microcontrollers: write the model FILE with int8 scales, calibrated on --data (.safetensors).",
+    help="Write the model FILE with the scales of a microcontroller's integers, calibrated on --data (.safetensors): "
+    "for --engine micro. Phones and servers need none: their --engine int8 runs any model FILE.",
     purpose="microcontroller scales",
     takes=_IMAGES,
     write=_write_int8,

@@ -61,7 +61,7 @@ class Bound:
         Option("Most parameters that are not zero, such as 4000 or 10%; repeatable.", "N", list[str]),
     ] = None
     within: Annotated[
-        float | None, Option("Find the smallest file within so many points of dense.", "POINTS", float)
+        float | None, Option("Find the smallest file within this many points of dense.", "POINTS", float)
     ] = None
     stages: Annotated[
         "Stages | str | Path | None",
