@@ -259,6 +259,8 @@ def test_the_times_of_an_app_were_measured():
     assert CODE.endswith(", 1.2 MB on x86-64")
     for text in (page, flat(LIMITS), flat(README)):
         assert CODE in text
+    arm, x86 = (f"{row['library_bytes'] / 1e6:.2f} MB" for row in results("litert-size")["rows"])
+    assert f"LiteRT's library for Linux, without its accelerators for GPUs, has {arm} and {x86}" in page
 
 
 def test_the_times_of_an_app_beside_int8_were_measured():

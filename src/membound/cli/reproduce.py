@@ -61,7 +61,7 @@ def reproduce_command(
         ),
     ] = None,
     longer: Annotated[
-        bool, typer.Option(help="Train ensembles for 20,000 steps, too, beside the paper's 5,000.")
+        bool, typer.Option(help="Also train ensembles for 20,000 steps as well as for the paper's 5,000.")
     ] = True,
     data: Annotated[
         str | None,
