@@ -195,7 +195,7 @@ def section(name: str, document: dict[str, Any]) -> str:
         "|---|---|---|",
     ]
     for each in module.claims(document["numbers"]):
-        text = each["claim"].replace("ours track", "our track")
+        text = each["claim"]
         mark = {"does not hold": "**does not hold**"}.get(each["verdict"], each["verdict"])
         lines.append(f"| {text} | {mark} | {each['detail']} |")
     table = markdown(module.table(document["numbers"]))

@@ -47,6 +47,14 @@ EVERY = 100  # steps between projections; the paper says so for AlexNet
 VALIDATION = 5000
 
 
+def name_track(track: str) -> str:
+    """
+    >>> name_track("ours"), name_track("paper")
+    ('our track', 'paper track')
+    """
+    return f"{'our' if track == 'ours' else track} track"
+
+
 @dataclass(frozen=True)
 class Net:
     """One of the paper's networks, its data, and how many nonzeros its greedy search ends with.
@@ -292,7 +300,7 @@ class Study:
             count = sum(directory.finished(job.key) is None for job in unique)
             kept = f", {len(unique) - count:,} of them trained before" if count < len(unique) else ""
             networks = count_networks(len(unique))
-            self.lab.say(f"{self.net}, {self.track} track: {networks} of {self.steps:,} steps{kept}")
+            self.lab.say(f"{self.net}, {name_track(self.track)}: {networks} of {self.steps:,} steps{kept}")
             self.lab.begin(count)
             found = {job.key: facts for job, facts in zip(unique, workshop.do(unique, weights), strict=True)}
             if weights:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from membound.paper.claims import above, claim, show, spread
-from membound.paper.lab import NETS, Lab, Study
+from membound.paper.lab import NETS, Lab, Study, name_track
 from membound.search.greedy import Round
 from membound.search.jobs import Job
 
@@ -105,7 +105,8 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
         for track in ("paper", "ours"):
             margins = [above(by[t, track, "greedy"], by[t, track, "uniform"]) for t in targets]
             gains = [margin.gap for margin in margins]
-            text = f"{numbers['title']}, {track} track: the search's counts are ahead of uniform ones at equal nonzeros"
+            where = f"{numbers['title']}, {name_track(track)}"
+            text = f"{where}: the search's counts are ahead of uniform ones at equal nonzeros"
             detail = ", ".join(f"{g:+.2f} at {t:,}" for g, t in zip(gains, targets, strict=True))
             found.append(claim(text, min(gains) > 0, f"{detail} nonzeros", *margins))
     return found

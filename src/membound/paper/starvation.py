@@ -7,7 +7,7 @@ accuracy rises, less so for simple models.
 from typing import Any
 
 from membound.paper.claims import above, below, best_above, claim, less, show, spread
-from membound.paper.lab import Lab
+from membound.paper.lab import Lab, name_track
 from membound.paper.layers import greedy_counts
 from membound.search.jobs import Job
 
@@ -81,13 +81,13 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
         }
         if cases:
             (model, size), lead = best_above(cases)
-            text = f"{track} track: with at most 10,000 images a sparse network is ahead in some cases"
+            text = f"{name_track(track)}: with at most 10,000 images a sparse network is ahead in some cases"
             where = f"{model} on {size:,} images, one of {len(cases)} cases"
             found.append(claim(text, lead.gap > 0, f"at best {lead.gap:+.2f} points, {where}", lead))
         small, large = at["dense", sizes[0]], at["dense", sizes[-1]]
         fallen, risen = below(large["train"], small["train"]), above(large["test"], small["test"])
         train, test = -fallen.gap, risen.gap
-        text = f"{track} track: with more data training accuracy falls and test accuracy rises"
+        text = f"{name_track(track)}: with more data training accuracy falls and test accuracy rises"
         found.append(
             claim(
                 text,
@@ -98,7 +98,7 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
             )
         )
         falls = {m: above(at[m, sizes[0]]["train"], at[m, sizes[-1]]["train"]) for m in ("dense", *sparse)}
-        text = f"{track} track: training accuracy falls less for the sparse networks"
+        text = f"{name_track(track)}: training accuracy falls less for the sparse networks"
         detail = ", ".join(f"{model} {fall:.1f}" for model, (fall, *_) in falls.items())
         margins = [less(falls[model], falls["dense"]) for model in sparse]
         found.append(claim(text, all(margin.gap > 0 for margin in margins), detail, *margins))

@@ -7,7 +7,7 @@ from typing import Any
 
 from membound.paper.baselines import density_threshold, threshold_
 from membound.paper.claims import above, claim, show, spread
-from membound.paper.lab import Facts, Lab, Study
+from membound.paper.lab import Facts, Lab, Study, name_track
 
 DENSITIES = (0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # of all weights, which delta is set for
 LOSSES = {"paper": 5.0, "ours": 2.0}  # that projection may have where thresholding loses 10 points
@@ -70,7 +70,7 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
     ten = next((r for r in rows if dense["paper"]["mean"] - r["thresholded"]["mean"] >= 10), rows[-1])
     lost = dense["paper"]["mean"] - ten["thresholded"]["mean"]
     for track, most in LOSSES.items():
-        text = f"{track} track: where thresholding loses 10 points, projection in training loses at most {most:g}"
+        text = f"{name_track(track)}: where thresholding loses 10 points, projection in training loses at most {most:g}"
         if ten[track] is None:
             found.append(
                 claim(text, None, "thresholding empties a layer there, and an empty layer cannot be trained")
@@ -89,7 +89,7 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
             if r[track] is not None and 0.3 <= r["density"] <= 0.6
         }
         if gains:
-            text = f"{track} track: projection in training is above thresholding at every density from 30 to 60 %"
+            text = f"{name_track(track)}: projection in training is above thresholding at every density from 30 to 60 %"
             detail = "by " + ", ".join(
                 f"{gain:.1f} points at {density:.0%}" for density, (gain, *_) in gains.items()
             )
@@ -98,7 +98,7 @@ def claims(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def table(result: dict[str, Any]) -> list[list[str]]:
-    named = [f"projection, {'our' if track == 'ours' else track} track" for track in LOSSES]
+    named = [f"projection, {name_track(track)}" for track in LOSSES]
     rows = [["weights kept", "delta", "thresholded", *named, "emptied"]]
     for row in means(result):
         cells = [show(row[way]) if row[way] else "-" for way in ("thresholded", *LOSSES)]

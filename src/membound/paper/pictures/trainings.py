@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from membound.paper import ensembles, optimization, starvation
 from membound.paper.claims import spread
 from membound.paper.lab import TRACKS as TRACK_NAMES
+from membound.paper.lab import name_track
 from membound.paper.pictures.looks import (
     ACCURACY,
     BLACK,
@@ -89,7 +90,7 @@ def draw_ensembles(numbers: Numbers) -> Figure:
     for number, track in enumerate(TRACK_NAMES):
         points = [(row["n"] + 0.08 * number - 0.04, row["scores"]) for row in means if row["track"] == track]
         steps = numbers["iterations"].get(track)
-        name = f"{'our' if track == 'ours' else track} track" + (f", {steps:,} iterations" if steps else "")
+        name = name_track(track) + (f", {steps:,} iterations" if steps else "")
         draw_spread(axes, points, TRACKS[track], name)
     axes.set_xticks(list(ensembles.PAPER))
     axes.set(xlabel=f"networks, {numbers['budget']:,} nonzeros in all", ylabel=ACCURACY)
@@ -108,7 +109,7 @@ def draw_starvation(numbers: Numbers) -> Figure:
     for (above, below), track in zip(panels.T, ("paper", "ours"), strict=True):
         _draw_sizes(above, [row for row in means if row["track"] == track], looks)
         _draw_lead(below, [row for row in known if row["track"] == track], looks)
-        add_title(above, "our track" if track == "ours" else "paper track")
+        add_title(above, name_track(track))
         below.set(xlabel="training images")
     panels[0, 0].set(ylabel="accuracy, %")
     panels[1, 0].set(ylabel="sparse less dense,\ntest, points")
