@@ -258,7 +258,7 @@ def test_a_network_is_close_to_its_floats(file):
     assert net.engine == "int8"
     assert "int8" in repr(net)
     assert 0 < np.abs(net(x) - floats).max() < 0.05 * np.abs(floats).max()
-    with pytest.raises(ModelError, match="no engine 'int4': choose float, int8, micro"):
+    with pytest.raises(ModelError, match="no engine 'int4': choose float, int8 or micro"):
         mb.load(file, engine="int4")
 
 

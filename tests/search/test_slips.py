@@ -98,6 +98,7 @@ def test_floats_that_look_like_pixels_are_told(images, said):
     warned = []
     make_problem(Small, Examples(train_data=(images, LABELS)), Choices(), Target("file"), warn=warned.append)
     assert [text.partition(" that are")[0] for text in warned] == said
+    assert all("give them as uint8" in text and "pixels=mb.data.Preprocess(...)" in text for text in warned)
 
 
 @pytest.mark.parametrize(
