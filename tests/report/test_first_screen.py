@@ -118,10 +118,22 @@ def test_int8_is_compared_with_int8_where_that_is_the_engine_to_use():
     dense = DENSE | {"int8": INT8 | {"latency_ms": 0.15, "latency_by": "ONNX Runtime"}}
     found = page(dense=dense, engine_int8={"latency_ms": 0.1, "accuracy": 98.9})
     tile = plain(found).split("latency of one image")[1].split("memory to run")[0]
-    assert "1.5 times as fast dense int8, ONNX Runtime: 0.150 ms" in tile
-    assert tile.startswith("0.220 ms2.2 times as slow dense: 0.100 ms"), (
-        "floats beside floats, as on all cards"
-    )
+    assert tile == (
+        "0.220 msin floats (the default), on 1 thread2.2 times as slow dense in floats: 0.100 ms"
+        "in int8: 0.100 ms1.5 times as fast dense int8, ONNX Runtime: 0.150 ms"
+    ), "floats beside floats, as on all cards, and int8 beside int8 under a line of its own"
+
+
+def test_cards_say_their_engine_threads_and_uncertainty():
+    integers = {"latency_ms": 0.1, "accuracy": 98.91, "errors": 109, "memory_bytes": 54_332}
+    found = plain(page(threads=2, memory_isa="every", engine_int8=integers))
+    cards = re.split("accuracy on test|latency of one image|memory to run", found.split("All numbers")[0])
+    assert "98.97 ± 0.10 %in floats (the default)" in cards[1]
+    assert cards[1].endswith("in int8: 98.91 ± 0.10 %")
+    assert cards[2].startswith("0.220 msin floats (the default), on 2 threads")
+    assert cards[3].startswith("65,536 bytesin floats (the default), on 1 thread, file included, on any CPU")
+    assert "in int8: 54,332 bytes" in cards[3]
+    assert "65,536 byteson 1 thread" in plain(page())
 
 
 def test_without_dense_the_table_is_open():
@@ -314,7 +326,7 @@ def test_the_engine_that_is_faster_is_the_one_to_use():
     assert "membound evaluate n.safetensors --data mnist --engine int8" in usage
     assert "membound export n.safetensors --cpp app --engine int8" in usage
     tile = text.split("latency of one image")[1].split("memory to run")[0]
-    assert tile.startswith("0.220 ms2.2 times as slow dense: 0.100 msengine int8: 0.100 ms")
+    assert "2.2 times as slow dense in floats: 0.100 msin int8: 0.100 ms" in tile
     assert "Engine int8 is 2.2 times as fast as floats here: 0.100 ms an image, floats 0.220 ms." in usage
     table = text.split("All numbers")[1]
     assert "latency, engine int80.100 ms" in table

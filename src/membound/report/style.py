@@ -33,6 +33,7 @@ p { margin: 0 0 12px; max-width: 72ch; overflow-wrap: anywhere; }
 @media (min-width: 641px) { .tile .number.long { font-size: 1.35rem; } }
 .tile .against { font-size: .875rem; margin: 0; color: var(--soft); line-height: 1.4; }
 .tile .against + .against { margin-top: 8px; }
+.tile .part { border-top: 1px solid var(--line); padding-top: 8px; }
 .against code span, .against .whole { white-space: nowrap; }
 .against strong { display: block; font-size: 1rem; color: var(--ink); }
 .against .better { color: var(--s2); }

@@ -24,6 +24,7 @@ from membound.report.text import (
     name_of_examples,
     show_count,
     show_share,
+    show_threads,
 )
 
 Facts = Mapping[str, Any]
@@ -153,9 +154,12 @@ LiteRT was not timed: membound bench FILE --tflite yours.tflite.'
     first, dense = find_rows(result, "finals")[0], find_part(result, "dense")
     if is_micro(result) or find_number(first, "latency_ms") is None:
         return None
-    threads = find_number(first, "threads") or 1
-    engines = "Numbers are in floats unless engine int8 is named. " if gains_by_integers(first) else ""
-    words = f"{engines}Latencies: {show_count(threads)} thread{'s' if threads > 1 else ''} of this machine"
+    engines = (
+        "Numbers are in floats, the engine that a file runs in by default, unless int8 (engine int8) is named. "
+        if gains_by_integers(first)
+        else ""
+    )
+    words = f"{engines}Latencies: {show_threads(find_number(first, 'threads') or 1)} of this machine"
     if find_number(dense, "latency_ms") is None:
         return f"{words}."
     by = find_part(dense, "int8").get("latency_by")
