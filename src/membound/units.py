@@ -29,6 +29,15 @@ R_SQUARED = "R²"  # the score of numbers that are predicted: 0 is that of their
 HERTZ = {"hz": 1, "khz": 1e3, "mhz": 1e6, "ghz": 1e9}
 
 
+def name_budget(text: str) -> str:
+    """A budget where it stands alone: a percentage would look like progress.
+
+    >>> name_budget("10%"), name_budget("8KB")
+    ('budget 10%', '8KB')
+    """
+    return f"budget {text}" if text.endswith("%") else text
+
+
 def parse_bytes(text: str | int, parts: str = "", small: bool = False) -> int:
     """The number of bytes that `text` says; for the message, `parts` is what else the caller takes.
 

@@ -199,6 +199,8 @@ def make_title(result: Facts) -> str:
     'lenet in 5 ms'
     >>> make_title({"network": "mine:net", "data": "/home/me/photos/"})
     'mine:net on photos'
+    >>> make_title({"network": "lenet", "budget": {"kind": "file", "text": "10%, 8KB"}})
+    'lenet in 10% of its bytes, 8KB'
     >>> bounds = {"memory_limit": 2000, "latency_bound": {"bound_ms": 15.0}}
     >>> make_title({"network": "imu", "budget": {"kind": "flash", "text": "6KB"}, "finals": [bounds]})
     'imu in 6KB of flash, 2,000 bytes of RAM and 15 ms'
@@ -209,6 +211,10 @@ def make_title(result: Facts) -> str:
     budget = find_part(result, "budget")
     limit = find_text(budget, "text") or show_count(find_number(budget, "limit"))
     limit = limit.removeprefix("in ")  # of a bound on latency
+    if str(budget.get("kind")) == "file":
+        limit = ", ".join(
+            f"{part} of its bytes" if part.endswith("%") else part for part in limit.split(", ")
+        )
     units = {"ram": " of memory", "nonzeros": " nonzeros", "flash": " of flash"}
     unit = units.get(str(budget.get("kind")), "")
     data = (

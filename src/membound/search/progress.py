@@ -14,6 +14,7 @@ from membound.search.place import Place, Watch
 from membound.search.request import Choices
 from membound.train.resume import saved_step
 from membound.train.run import Progress
+from membound.units import name_budget
 
 SECONDS = 10.0  # between two lines about the same stage of a fit
 
@@ -157,9 +158,11 @@ def describe_job(job: Job, strategy: str | None = None) -> str:
     '20KiB, member 2'
     >>> describe_job(Job("final-20KiB-0", 0, limit=20480, about={"budget": "20KiB"}), "uniform")
     '20KiB, uniform'
+    >>> describe_job(Job("final-10pct-0", 0, limit=2000, about={"budget": "10%"}))
+    'budget 10%'
     """
     about = job.about
-    what = str(about.get("layer") or about.get("budget") or job.key).removesuffix(".weight")
+    what = str(about.get("layer") or name_budget(about.get("budget") or job.key)).removesuffix(".weight")
     if job.limit is None and job.counts is None:
         what = "dense"
     elif "layer" not in about and "budget" not in about and job.limit is not None:
