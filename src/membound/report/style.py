@@ -52,6 +52,7 @@ table { border-collapse: separate; border-spacing: 0; font-variant-numeric: tabu
 th, td { padding: 6px 14px 6px 0; text-align: right; white-space: nowrap; vertical-align: top; }
 th:last-child, td:last-child { padding-right: 2px; }
 th.text, td.text { text-align: left; }
+td.text:last-child { white-space: normal; min-width: 9em; }
 thead th { font-weight: 600; border-bottom: 1px solid var(--frame); vertical-align: bottom; }
 tbody th { font-weight: 400; }
 tbody th, tbody td { border-bottom: 1px solid var(--line); }

@@ -26,19 +26,8 @@ def write_line(text: str) -> None:
 
 def watch_of(place: Place, choices: Choices) -> Watch:
     """Who is told: the watch that was given, or lines; these name a strategy that was asked for."""
-    asked = None if choices.strategy is None else _name_strategy(choices)
+    asked = None if choices.strategy is None else choices.strategy_name
     return place.watch or (by_lines(strategy=asked) if place.progress else Watch())
-
-
-def _name_strategy(choices: Choices) -> str:
-    """Its name; of a function without one, the line that it is written in.
-
-    >>> _name_strategy(Choices(strategy="magnitude")), _name_strategy(Choices(strategy=lambda name, w: w.abs()))
-    ('magnitude', 'lambda in line 1')
-    """
-    name = choices.strategy_name
-    code = getattr(choices.strategy, "__code__", None)
-    return f"lambda in line {code.co_firstlineno}" if name == "<lambda>" and code is not None else name
 
 
 def by_lines(
