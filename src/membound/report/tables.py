@@ -28,7 +28,7 @@ from membound.report.text import (
     show_share,
     weights_first,
 )
-from membound.report.verdict import show_score, show_seeds
+from membound.report.verdict import show_error, show_seeds
 from membound.units import show_bytes
 
 MOST_OPEN = 24  # rows of a table that is open from the start
@@ -148,7 +148,7 @@ def _in_integers(finals: Sequence[Facts], count: int, score: Score, head: str) -
     found = [{"images": net.get("images"), **find_part(net, "engine_int8")} for net in finals]
     found += [{}] * (count - len(finals))
     taken = [find_number(net, "latency_ms") for net in found]
-    judged = [None if find_number(net, "accuracy") is None else show_score(net, score) for net in found]
+    judged = [_score_cell(net, {}, score) for net in found]
     unjudged = [None if ms is None else "not measured: no faster" for ms in taken]
     if all(known is None for known in judged):
         unjudged = []
@@ -184,7 +184,7 @@ def _within_cell(used: float | None, allowed: float | None) -> Markup | None:
     )
 
 
-def _beside(main: str, aside: str | None) -> Markup:
+def _beside(main: str | Markup, aside: str | None) -> Markup:
     """A number, and under it what it means against dense."""
     return join(main, tag("small", aside) if aside else None)
 
@@ -198,9 +198,8 @@ def _score_cell(net: Facts, dense: Facts, score: Score) -> Markup | None:
     value, reference = find_number(net, "accuracy"), find_number(dense, "accuracy")
     if value is None:
         return None
-    if net is dense or reference is None:
-        return _beside(show_score(net, score), None)
-    return _beside(show_score(net, score), score.show_gap(value, reference))
+    shown = _beside(score.show(value), show_error(net, score))
+    return shown if net is dense or reference is None else _beside(shown, score.show_gap(value, reference))
 
 
 def _errors_cell(net: Facts) -> Markup | None:

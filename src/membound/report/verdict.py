@@ -323,6 +323,16 @@ def show_score(net: Facts, score: Score) -> str:
     return f"{value:.2f} ± {error:.2f} %" if score.percent else show_difference(value, error)
 
 
+def show_error(net: Facts, score: Score) -> str | None:
+    """The same ± alone, where there is no room beside the score.
+
+    >>> show_error({"accuracy": 99.0, "errors": 100, "images": 10000}, Score()), show_error({}, Score())
+    ('± 0.10', None)
+    """
+    _, sign, error = show_score(net, score).removesuffix(" %").partition(" ± ")
+    return f"± {error}" if sign else None
+
+
 def _error_in(net: Facts, score: Score) -> float | None:
     """The standard error in the unit of the score: counted errors say nothing of one that is no percentage."""
     return uncertainty(net) if score.percent or find_numbers(net, "image_scores") else None
