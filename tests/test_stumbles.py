@@ -131,7 +131,9 @@ def test_other_words_for_what_there_is(tmp_path):
     with pytest.raises(MemboundError, match=r"'epochs': did you mean steps\?"):
         split_keywords({"epochs": 3})
     (tmp_path / "README.md").write_text("# Read me\n")
-    with pytest.raises(MemboundError, match=r"neither a picture nor a \.npy file"):
+    with pytest.raises(
+        MemboundError, match=r"README\.md is neither a picture nor a \.npy file of numbers: give pictures \("
+    ):
         read_array(tmp_path / "README.md")
 
 
@@ -413,11 +415,14 @@ def test_a_fitted_module_that_is_saved_by_itself_names_the_save_of_the_fit(tmp_p
         ((1, 8, 8), "takes [n, 1, 8, 8]: add an axis in front, x[None]"),
         (
             (5, 1, 9, 9),
-            "this network takes [n, 1, 8, 8]: give that, or of a picture net.read(frame), as in net(",
+            "this network takes [n, 1, 8, 8]: give that; for a picture, use net.preprocess(net.read(frame))",
         ),
         ((5, 3, 8, 8), "the input has 3 channels, and this network takes 1: give [n, 1, 8, 8]"),
         ((5, 8, 8, 1), "call images.transpose(0, 3, 1, 2)"),
-        ((5, 64), "this network takes [n, 1, 8, 8]: give that, or of a picture net.read(frame), as in net("),
+        (
+            (5, 64),
+            "this network takes [n, 1, 8, 8]: give that; for a picture, use net.preprocess(net.read(frame))",
+        ),
     ],
 )
 def test_images_of_another_shape_are_not_prepared(shape, says, tmp_path):

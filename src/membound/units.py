@@ -29,6 +29,15 @@ R_SQUARED = "R²"  # the score of numbers that are predicted: 0 is that of their
 HERTZ = {"hz": 1, "khz": 1e3, "mhz": 1e6, "ghz": 1e9}
 
 
+def name_budget(text: str) -> str:
+    """A budget where it stands alone: a percentage would look like progress.
+
+    >>> name_budget("10%"), name_budget("8KB")
+    ('budget 10%', '8KB')
+    """
+    return f"budget {text}" if text.endswith("%") else text
+
+
 def parse_bytes(text: str | int, parts: str = "", small: bool = False) -> int:
     """The number of bytes that `text` says; for the message, `parts` is what else the caller takes.
 
@@ -167,12 +176,12 @@ def show_clock(clock: float) -> str:
 
 
 def show_ms(ms: float) -> str:
-    """In two digits: more would be more than an estimate knows.
+    """In three digits everywhere: an estimate knows less, but a bound is as close, and one time has one number.
 
-    >>> show_ms(56.4), show_ms(0.234), show_ms(99.7), show_ms(1234.0)
-    ('56 ms', '0.23 ms', '100 ms', '1234 ms')
+    >>> show_ms(56.44), show_ms(0.2342), show_ms(19.6), show_ms(1234.0)
+    ('56.4 ms', '0.234 ms', '19.6 ms', '1234 ms')
     """
-    return f"{ms:.0f} ms" if ms >= 99.5 else f"{ms:.2g} ms"
+    return f"{ms:.0f} ms" if ms >= 99.95 else f"{ms:.3g} ms"
 
 
 def say_off(*levels: str) -> str:

@@ -78,9 +78,9 @@ def test_flash_and_ram_are_told_part_by_part_beside_dense_in_8_bits():
     assert {head: cells for head, *cells in rows[1:]} == {
         "flash, bytes": ["7,690", "of 8,000", "36,400"], "weights": ["4,400", "33,000"],
         "biases, scales, layers": ["418", "528"], "tables of activations": ["256", "256"], "code": ["2,616", "2,616"],
-        "RAM, bytes": ["1,988", "of 2,000", "1,988"], "activations": ["1,468", "1,468"],
+        "RAM, bytes": ["1,988", "of 2,000", "1,988"], "arena (activations)": ["1,468", "1,468"],
         "counters of rows": ["20", "20"], "stack, at most": ["500", "500"],
-        "instructions, estimated": ["1,800,000", "1,800,000"], "milliseconds, estimated": ["31", "62"],
+        "instructions, estimated": ["1,800,000", "1,800,000"], "milliseconds, estimated": ["31.3", "62"],
     }  # fmt: skip
     assert "on a Cortex-M4 at 64 MHz, at \N{NON-BREAKING HYPHEN}Os, " in table
     assert "on an emulated Cortex-M4, they were off by at most 7.6 %" in table
@@ -118,10 +118,22 @@ def test_int8_is_compared_with_int8_where_that_is_the_engine_to_use():
     dense = DENSE | {"int8": INT8 | {"latency_ms": 0.15, "latency_by": "ONNX Runtime"}}
     found = page(dense=dense, engine_int8={"latency_ms": 0.1, "accuracy": 98.9})
     tile = plain(found).split("latency of one image")[1].split("memory to run")[0]
-    assert "1.5 times as fast dense int8, ONNX Runtime: 0.150 ms" in tile
-    assert tile.startswith("0.220 ms2.2 times as slow dense: 0.100 ms"), (
-        "floats beside floats, as on all cards"
-    )
+    assert tile == (
+        "0.220 msin floats (the default), on 1 thread2.2 times as slow dense in floats: 0.100 ms"
+        "in int8: 0.100 ms1.5 times as fast dense int8, ONNX Runtime: 0.150 ms"
+    ), "floats beside floats, as on all cards, and int8 beside int8 under a line of its own"
+
+
+def test_cards_say_their_engine_threads_and_uncertainty():
+    integers = {"latency_ms": 0.1, "accuracy": 98.91, "errors": 109, "memory_bytes": 54_332}
+    found = plain(page(threads=2, memory_isa="every", engine_int8=integers))
+    cards = re.split("accuracy on test|latency of one image|memory to run", found.split("All numbers")[0])
+    assert "98.97 ± 0.10 %in floats (the default)" in cards[1]
+    assert cards[1].endswith("in int8: 98.91 ± 0.10 %")
+    assert cards[2].startswith("0.220 msin floats (the default), on 2 threads")
+    assert cards[3].startswith("65,536 bytesin floats (the default), on 1 thread, file included, on any CPU")
+    assert "in int8: 54,332 bytes" in cards[3]
+    assert "65,536 byteson 1 thread" in plain(page())
 
 
 def test_without_dense_the_table_is_open():
@@ -163,6 +175,48 @@ def test_a_narrow_screen_shows_what_was_decided_first():
     table = text[text.index('aria-label="layers of') :]
     assert re.findall(r'<th scope="col"[^>]*>(\w+)', table)[:4] == ["layer", "kept", "nonzeros", "bytes"]
     assert re.findall(r'<th scope="row"[^>]*>([\w.]+)<', table)[:2] == ["a", "a.bias"]
+
+
+def test_rows_of_layers_add_up_to_the_file():
+    layers = [
+        {"name": "a.weight", "operator": "conv", "shape": [4, 2], "nonzeros": 5, "size": 8, "bytes": 20},
+        {"name": "a.bias", "operator": "conv", "shape": [4], "nonzeros": 4, "size": 4, "bytes": 8},
+    ]
+    text = page(layers=layers, file_bytes=500, header_bytes=360, mean_image_bytes=100)
+    table = text[text.index('aria-label="layers of') :].split("</table>")[0]
+    rows = [re.findall(r">([^<>]+)<", row) for row in re.findall(r"<tr.*?</tr>", table)]
+    assert rows[0][4] == "type"
+    assert [(row[0], row[1]) for row in rows[3:6]] == [
+        ("header", "360"), ("mean image", "100"), ("packing", "12")
+    ]  # fmt: skip
+    assert rows[6][:4] == ["all", "75.0 %", "9", "500"]
+    assert rows[1][4] == "conv"
+
+
+def test_a_training_as_long_as_that_of_dense_explains_nothing():
+    final = {"steps": 100, "training": {"steps": 100, "usual_steps": 5000}, "accuracy": 98.0, "errors": 200}
+    assert "for 100 steps, as dense was, and 5,000 are usual. Train" in plain(
+        page(**final, dense=DENSE | {"steps": 100})
+    )
+    assert "usual: that may be why it is below dense" in plain(page(**final, dense=DENSE | {"steps": 5000}))
+
+
+def test_a_note_of_some_networks_is_said_once():
+    finals = [
+        NET | {"name": name, "tried": ["seen by all", *more]}
+        for name, more in (("A", ["seen by two"]), ("B", ["seen by two"]), ("C", ["alone"]))
+    ]
+    text = plain(make_page({"finals": finals}))
+    assert "Seen by allA, BSeen by twoCAlone" in text
+
+
+def test_runtimes_that_were_not_timed_are_a_line_with_what_times_them():
+    line = '<p class="note">LiteRT was not timed: pip install ai-edge-litert, then membound bench FILE'
+    raced = INT8 | {"latency_ms": 0.11, "latency_by": "ONNX Runtime"}
+    assert line in page(dense=DENSE | {"int8": raced})
+    both = "ONNX Runtime and LiteRT were not timed: pip install onnxruntime onnx ai-edge-litert, then"
+    assert both in page()
+    assert "not timed: pip" not in page(micro=DEVICE)
 
 
 def test_the_snippet_prepares_images():
@@ -284,13 +338,13 @@ def test_a_fit_for_a_microcontroller_has_its_cards_without_dense():
     assert heads[:4] == ["flash", "accuracy on test", "RAM", "time of one image, estimated"]
     assert "5,643 of 6,000 bytes at -Os, 8,461 at -O2" in plain(text)
     assert "19.9 of 20 ms, a Cortex-M4 at 64 MHz, at -Os" in plain(text)
-    assert "11 ms at -O2" in plain(text)
+    assert "11.2 ms at -O2" in plain(text)
 
 
 def test_what_o2_takes_is_beside_what_os_takes():
     table = plain(page(micro=DEVICE, limit=6_000)).split("Flash and RAM")[1]
     assert "flash if exported for -O28,461" in table
-    assert "milliseconds with -O211" in table
+    assert "milliseconds with -O211.2" in table
     fast = DEVICE | {"compiled_with": "-O2", "flash_bytes": 8_461, "ms": 11.2}
     table = plain(page(micro=fast, limit=9_000)).split("Flash and RAM")[1]
     assert "flash if exported for -Os5,643" in table
@@ -314,7 +368,7 @@ def test_the_engine_that_is_faster_is_the_one_to_use():
     assert "membound evaluate n.safetensors --data mnist --engine int8" in usage
     assert "membound export n.safetensors --cpp app --engine int8" in usage
     tile = text.split("latency of one image")[1].split("memory to run")[0]
-    assert tile.startswith("0.220 ms2.2 times as slow dense: 0.100 msengine int8: 0.100 ms")
+    assert "2.2 times as slow dense in floats: 0.100 msin int8: 0.100 ms" in tile
     assert "Engine int8 is 2.2 times as fast as floats here: 0.100 ms an image, floats 0.220 ms." in usage
     table = text.split("All numbers")[1]
     assert "latency, engine int80.100 ms" in table

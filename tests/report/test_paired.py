@@ -201,3 +201,14 @@ def test_fractions_are_not_taken_for_percentages():
 def test_students_quantile_holds_the_level():
     for count, level, known in ((2, 0.95, 12.7062), (5, 0.95, 2.77645), (6, 0.99, 4.0321), (31, 0.9, 1.6973)):
         assert student(count, level) == pytest.approx(known, rel=1e-4)
+
+
+def test_a_lambda_that_moved_to_another_line_is_the_same_method():
+    def record(line, seed, source="12ab"):
+        asked = {"strategy": f"lambda in line {line}", "strategy_source": source, "seed": seed}
+        return {"accuracy": 90.0 + seed, "asked": asked}
+
+    found = Comparison.of_records([record(4, 0), record(9, 1)], [record(4, 0), record(4, 1)])
+    assert found.seeds == (0, 1)
+    with pytest.raises(MemboundError, match=r"strategies lambda in line 4 .* and lambda in line 9"):
+        Comparison.of_records([record(4, 0), record(9, 1, "34cd")], [record(4, 0), record(4, 1)])

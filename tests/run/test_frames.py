@@ -143,7 +143,7 @@ def test_a_frame_that_was_not_resized_is_sent_to_read(shape, tmp_path):
     net = mb.load(file, threads=1)
     with pytest.raises(
         mb.DataError,
-        match=r"takes \[n, 3, 8, 8\]: give that, or of a picture net\.read\(frame\), as in net\(",
+        match=r"takes \[n, 3, 8, 8\]: give that; for a picture, use net\.preprocess\(net\.read\(frame\)\)",
     ):
         net.preprocess(pixels(shape))
     advice = (

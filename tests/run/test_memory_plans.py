@@ -5,6 +5,7 @@ import pytest
 from nets import ISAS, check, normal, stored
 
 from membound.errors import ModelError
+from membound.machine import available_cores
 from membound.run import Net
 from membound.run.net import EVERY, known_isas
 from membound.store.graph import Graph, Node
@@ -118,3 +119,15 @@ def test_what_cannot_be_planned_for(isa, options, said):
     with pytest.raises(ModelError) as raised:
         Net(in_formats()).memory(isa, **options)
     assert str(raised.value) == said
+
+
+def test_memory_says_what_it_is_for():
+    """The total first; every CPU is counted where nobody says how many threads."""
+    net = Net(in_formats(), threads=2, max_batch=4, concurrency=3)
+    for memory, asked in ((net.memory(), (2, 4, 3)), (net.memory("neon", threads=1, max_batch=1), (1, 1, 3))):
+        assert (memory.threads, memory.max_batch, memory.concurrency) == asked
+        assert repr(memory).startswith(f"Memory(total={memory.total}, weights={memory.weights}, ")
+        assert repr(memory).endswith("threads={}, max_batch={}, concurrency={})".format(*asked))
+    every = Net(in_formats())
+    assert every.memory() == every.memory(threads=available_cores())
+    assert f"(threads {available_cores()}, batch 1)" in every._repr_html_()

@@ -247,10 +247,10 @@ def test_dense_in_8_bits_is_timed_in_integers_without_another_runtime(monkeypatc
     fitted.report(tmp_path / "page.html")
     page = html.unescape(re.sub(r"<[^>]+>", "", (tmp_path / "page.html").read_text()))
     assert "dense int8, membound: 0.300 ms" in page
-    assert "ONNX Runtime and LiteRT were not timed: membound bench FILE --int8" in page
+    assert "ONNX Runtime and LiteRT were not timed: pip install onnxruntime onnx ai-edge-litert, " in page
     integers = fitted.facts["engine_int8"]
-    assert f"engine int8: {integers['memory_bytes']:,} bytes" in page
-    assert f"engine int8: {integers['accuracy']:.2f} %" in page
+    assert f"in int8: {integers['memory_bytes']:,} bytes" in page
+    assert f"in int8: {integers['accuracy']:.2f} ± " in page
 
 
 IMAGES = np.random.default_rng(0).normal(size=(24, 3, 16, 16)).astype(np.float32)

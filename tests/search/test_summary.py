@@ -88,6 +88,15 @@ def test_several_budgets_have_limits_of_their_own():
     assert "2 networks" in make_page(summary)
 
 
+def test_a_percentage_is_named_as_a_budget():
+    """Alone, it looks like progress."""
+    summary = summarise([fitted("10%"), fitted("2KB", 2000)], **ABOUT)
+    assert [final["name"] for final in summary["finals"]] == ["budget 10%", "2KB"]
+    assert "<h1>lenet on mnist in 10% of its bytes, 2KB<" in make_page(summary)
+    (of_memory,) = summarise([fitted("10%")], **ABOUT, budget_kind="ram")["finals"]
+    assert of_memory["name"] == "10% of memory"
+
+
 @pytest.mark.parametrize(("kind", "name"), [("ram", "1KB of memory"), ("nonzeros", "1KB nonzeros")])
 def test_sizes_that_are_no_files_are_not_drawn_beside_files(kind, name):
     summary = summarise([fitted()], **ABOUT, budget_kind=kind)

@@ -124,6 +124,8 @@ def _say_few_steps(finals: list[Facts], result: Facts) -> list[str]:
     ['It was trained for 100 steps, and 5,000 are usual. Train longer: steps=5000.']
     >>> _say_few_steps([final], {"dense": {"accuracy": 0.2}})
     []
+    >>> _say_few_steps([final | {"steps": 100}], {"dense": {"steps": 100}})  # which explains no difference
+    ['It was trained for 100 steps, as dense was, and 5,000 are usual. Train longer: steps=5000.']
     """
     dense = find_part(result, "dense")
     below = [final for final in finals if _is_short(final, HALF) and _is_below(final, dense)]
@@ -136,8 +138,10 @@ def _say_few_steps(finals: list[Facts], result: Facts) -> list[str]:
     who = " and ".join(str(final.get("name")) for final in alike) if len(finals) > 1 else "It"
     if len(alike) == len(finals) and len(alike) > 2:
         who = f"All {len(finals)} networks"
-    why = f": that may be why {'they are' if many else 'it is'} below dense" if below else ""
-    said = f"{who} {'were' if many else 'was'} trained for {steps} steps, and {usual} are usual{why}."
+    as_dense = all(find_number(final, "steps") == find_number(dense, "steps") is not None for final in alike)
+    why = f": that may be why {'they are' if many else 'it is'} below dense" if below and not as_dense else ""
+    beside = ", as dense was," if as_dense else ","
+    said = f"{who} {'were' if many else 'was'} trained for {steps} steps{beside} and {usual} are usual{why}."
     return [f"{said} {_longer(chosen[0], result)}"]
 
 

@@ -182,7 +182,7 @@ def show_time(net: Facts) -> str:
     """The estimated time of one example, of what is allowed.
 
     >>> show_time({"micro": {"ms": 39.94}, "latency_bound": {"bound_ms": 40.0}}), show_time({"micro": {"ms": 68.2}})
-    ('39.9 of 40 ms', '68 ms')
+    ('39.9 of 40 ms', '68.2 ms')
     >>> show_time({})
     '–'
     """

@@ -47,7 +47,7 @@ def make_footprint(result: Facts) -> Markup | None:
         ("tables of activations", _count("table_bytes")),
         ("code", _count("code_bytes")),
         ("RAM, bytes", lambda net: _within(find_ram(net), find_number(net, "memory_limit"))),
-        ("activations", _count("arena_bytes")),
+        ("arena (activations)", _count("arena_bytes")),
         ("counters of rows", _rest("context_bytes", "arena_bytes")),
         ("stack, at most", _count("stack_bytes")),
         ("instructions, estimated", _count("instructions")),

@@ -37,6 +37,7 @@ from membound.report.verdict import (
     say_given,
     say_timed,
     say_uncertainty,
+    say_untimed,
 )
 from membound.store.whole import replace_file
 
@@ -118,7 +119,7 @@ def make_page(result: Facts) -> str:
         "All numbers", tag("div", make_summary(result, score), class_="summary"), is_open=not tiles
     )
     meant = None if tiles else say_names(result, score) or None
-    note = join(*(tag("p", words, class_="note") for words in (meant, timed) if words))
+    note = join(*(tag("p", words, class_="note") for words in (meant, timed, say_untimed(result)) if words))
     begun = [*advice, verdict] if collapsed else [verdict, *advice]
     main = tag("main", tag("h1", breakable(title)), *begun, warning, tiles, note, summary, *sections)
     tip = tag("div", id="tip", role="status", hidden="")
@@ -172,11 +173,17 @@ def _make_notes(result: Facts) -> Markup | None:
         [say_note(MEANT.get(note, note), result.get("command")) for note in _find_notes(final)]
         for final in finals
     ]
-    shared = [note for note in notes[0] if all(note in mine for mine in notes)] if notes else []
-    lists = [_list_notes(shared)]
-    for final, mine in zip(finals, notes, strict=True):
-        if own := [note for note in mine if note not in shared]:
-            lists += [tag("h3", find_text(final, "name") or "network"), _list_notes(own)]
+    by_networks: dict[tuple[str, ...], list[str]] = {}  # each note once, under all that have it
+    for note in dict.fromkeys(note for mine in notes for note in mine):
+        having = [
+            find_text(final, "name") or "network"
+            for final, mine in zip(finals, notes, strict=True)
+            if note in mine
+        ]
+        by_networks.setdefault(() if len(having) == len(finals) else tuple(having), []).append(note)
+    lists = [_list_notes(by_networks.pop((), []))]
+    for names, own in by_networks.items():
+        lists += [tag("h3", ", ".join(names)), _list_notes(own)]
     return join(*lists) if any(lists) else None
 
 
@@ -199,6 +206,8 @@ def make_title(result: Facts) -> str:
     'lenet in 5 ms'
     >>> make_title({"network": "mine:net", "data": "/home/me/photos/"})
     'mine:net on photos'
+    >>> make_title({"network": "lenet", "budget": {"kind": "file", "text": "10%, 8KB"}})
+    'lenet in 10% of its bytes, 8KB'
     >>> bounds = {"memory_limit": 2000, "latency_bound": {"bound_ms": 15.0}}
     >>> make_title({"network": "imu", "budget": {"kind": "flash", "text": "6KB"}, "finals": [bounds]})
     'imu in 6KB of flash, 2,000 bytes of RAM and 15 ms'
@@ -209,6 +218,10 @@ def make_title(result: Facts) -> str:
     budget = find_part(result, "budget")
     limit = find_text(budget, "text") or show_count(find_number(budget, "limit"))
     limit = limit.removeprefix("in ")  # of a bound on latency
+    if str(budget.get("kind")) == "file":
+        limit = ", ".join(
+            f"{part} of its bytes" if part.endswith("%") else part for part in limit.split(", ")
+        )
     units = {"ram": " of memory", "nonzeros": " nonzeros", "flash": " of flash"}
     unit = units.get(str(budget.get("kind")), "")
     data = (

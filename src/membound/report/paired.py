@@ -30,8 +30,8 @@ class Comparison:
 
     with s of at least what one test image makes, and `verdict` is 'better', 'worse', or 'within the spread' where the
     interval holds 0: that is no proof that both are equal. With two seeds the interval is so wide that it is 'too few
-    seeds to tell' instead. Pairs cancel what a seed does to both. All are judged on the same test images: of other
-    images this says nothing.
+    seeds to tell' instead. Pairs cancel what a seed does to both. This interval is about training again with new seeds:
+    all are judged on the same test images, and how far other images would move the difference is not in it.
 
     With one seed in common, and one in each fit, the two are paired by test image. Of n images, both networks get some
     wrong that the other one gets right, `wrong_alone`: a only ours, and b only theirs. Then `uncertainty` is
@@ -40,7 +40,8 @@ class Comparison:
 
     A score that is a mean over images, as that of segmentation, has a difference for each image; then it is
     t(n - 1) s / sqrt(n) of these n. Where neither is known, it is 1.96 sqrt(c^2 + d^2), of the standard errors c and d
-    over test images. All this says nothing of another seed. Without standard errors (a score of your own, or `of` one
+    over test images. An interval of one seed is about these two networks on other test images: how far training again
+    with another seed would move the difference is not in it. Without standard errors (a score of your own, or `of` one
     pair of numbers), it is None, and so is `verdict`: one seed has no interval.
     """
 

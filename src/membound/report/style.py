@@ -33,6 +33,7 @@ p { margin: 0 0 12px; max-width: 72ch; overflow-wrap: anywhere; }
 @media (min-width: 641px) { .tile .number.long { font-size: 1.35rem; } }
 .tile .against { font-size: .875rem; margin: 0; color: var(--soft); line-height: 1.4; }
 .tile .against + .against { margin-top: 8px; }
+.tile .part { border-top: 1px solid var(--line); padding-top: 8px; }
 .against code span, .against .whole { white-space: nowrap; }
 .against strong { display: block; font-size: 1rem; color: var(--ink); }
 .against .better { color: var(--s2); }
@@ -51,6 +52,7 @@ table { border-collapse: separate; border-spacing: 0; font-variant-numeric: tabu
 th, td { padding: 6px 14px 6px 0; text-align: right; white-space: nowrap; vertical-align: top; }
 th:last-child, td:last-child { padding-right: 2px; }
 th.text, td.text { text-align: left; }
+td.text:last-child { white-space: normal; min-width: 9em; }
 thead th { font-weight: 600; border-bottom: 1px solid var(--frame); vertical-align: bottom; }
 tbody th { font-weight: 400; }
 tbody th, tbody td { border-bottom: 1px solid var(--line); }

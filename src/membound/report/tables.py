@@ -28,7 +28,7 @@ from membound.report.text import (
     show_share,
     weights_first,
 )
-from membound.report.verdict import show_seeds
+from membound.report.verdict import show_error, show_seeds
 from membound.units import show_bytes
 
 MOST_OPEN = 24  # rows of a table that is open from the start
@@ -145,9 +145,10 @@ def _sizes(networks: Sequence[Facts], dense: Facts, result: Facts) -> list[Quant
 
 def _in_integers(finals: Sequence[Facts], count: int, score: Score, head: str) -> list[Quantity]:
     """The same files with the engine int8, how good where that is faster; of the other `count` networks nothing."""
-    found = [find_part(net, "engine_int8") for net in finals]
+    found = [{"images": net.get("images"), **find_part(net, "engine_int8")} for net in finals]
     found += [{}] * (count - len(finals))
-    taken, judged = ([find_number(net, name) for net in found] for name in ("latency_ms", "accuracy"))
+    taken = [find_number(net, "latency_ms") for net in found]
+    judged = [_score_cell(net, {}, score) for net in found]
     unjudged = [None if ms is None else "not measured: no faster" for ms in taken]
     if all(known is None for known in judged):
         unjudged = []
@@ -157,7 +158,7 @@ def _in_integers(finals: Sequence[Facts], count: int, score: Score, head: str) -
         ("memory bytes, engine int8", [None if used is None else show_count(used) for used in room]),
         (
             f"{head}, engine int8",
-            [score.show(known) if known is not None else why for known, why in zip_longest(judged, unjudged)],
+            [known if known is not None else why for known, why in zip_longest(judged, unjudged)],
         ),
     ]
 
@@ -183,7 +184,7 @@ def _within_cell(used: float | None, allowed: float | None) -> Markup | None:
     )
 
 
-def _beside(main: str, aside: str | None) -> Markup:
+def _beside(main: str | Markup, aside: str | None) -> Markup:
     """A number, and under it what it means against dense."""
     return join(main, tag("small", aside) if aside else None)
 
@@ -197,9 +198,8 @@ def _score_cell(net: Facts, dense: Facts, score: Score) -> Markup | None:
     value, reference = find_number(net, "accuracy"), find_number(dense, "accuracy")
     if value is None:
         return None
-    if net is dense or reference is None:
-        return _beside(score.show(value), None)
-    return _beside(score.show(value), score.show_gap(value, reference))
+    shown = _beside(score.show(value), show_error(net, score))
+    return shown if net is dense or reference is None else _beside(shown, score.show_gap(value, reference))
 
 
 def _errors_cell(net: Facts) -> Markup | None:
@@ -296,16 +296,34 @@ def make_layers(result: Facts) -> Markup | None:
         name = find_text(final, "name") or "final"
         layers = find_rows(final, "layers")
         # What was decided comes first: a narrow screen shows three or four columns.
-        head = ["layer", "kept", "nonzeros", "bytes", "values", "format", "shape", "parameters"]
-        rows = [*(_layer_row(layer) for layer in weights_first(layers)), _total_row(layers)]
+        head = ["layer", "kept", "nonzeros", "bytes", "type", "values", "format", "shape", "parameters"]
+        beside = _find_beside(final, layers)
+        rows = [_layer_row(layer) for layer in weights_first(layers)]
+        rows += [[words, *["", "", show_count(size)], *[""] * 5] for words, size in beside.items()]
+        rows.append(_total_row(layers, sum(beside.values())))
         words = f"{name}: {len(layers)} tensors (weights and biases)"
         is_open = index == 0 and len(layers) <= MOST_OPEN
-        table = with_hint(draw_table(head, rows, f"layers of {name}", texts=(0, 4, 5, 6)))
+        table = with_hint(draw_table(head, rows, f"layers of {name}", texts=(0, 4, 5, 6, 7)))
         dropped = any(layer.get("original_shape") not in (None, layer.get("shape")) for layer in layers)
         was = ["'Was': the shape before unused units were removed."] if dropped else []
         note = " ".join([*explain_codes(layers), *was])
         tables.append(fold(words, join(table, tag("p", note, class_="note") if note else None), is_open))
     return join(*tables) if tables else None
+
+
+def _find_beside(final: Facts, layers: Sequence[Facts]) -> dict[str, float]:
+    """What a file has beside its tensors, so that all of it is in the table.
+
+    >>> _find_beside({"file_bytes": 130, "header_bytes": 100, "mean_image_bytes": 0}, [{"bytes": 28}])
+    {'header': 100.0, 'packing': 2.0}
+    """
+    whole, header = find_number(final, "file_bytes"), find_number(final, "header_bytes")
+    if whole is None or header is None:
+        return {}
+    image = find_number(final, "mean_image_bytes") or 0.0
+    stored = sum(find_number(layer, "bytes") or 0.0 for layer in layers)
+    found = {"header": header, "mean image": image, "packing": whole - header - image - stored}
+    return {words: size for words, size in found.items() if size}
 
 
 def _layer_row(layer: Facts) -> list[object]:
@@ -315,6 +333,7 @@ def _layer_row(layer: Facts) -> list[object]:
         show_share(divide(count, size)),
         show_count(count),
         show_count(find_number(layer, "bytes")),
+        find_text(layer, "operator") or ABSENT,
         _values_cell(layer),
         find_text(layer, "format") or ABSENT,
         _show_shape(layer),
@@ -343,14 +362,16 @@ def _values_cell(layer: Facts) -> str:
     return kind if distinct is None else f"{kind}, {show_count(distinct)} used"
 
 
-def _total_row(layers: Sequence[Facts]) -> list[object]:
+def _total_row(layers: Sequence[Facts], beside: float) -> list[object]:
+    """Of a file with what is `beside` its tensors, all of its bytes."""
     sums = {key: sum(find_number(layer, key) or 0 for layer in layers) for key in ("nonzeros", "bytes")}
     sums["size"] = sum(find_size(layer) or 0 for layer in layers)
     kept = show_share(divide(sums["nonzeros"], sums["size"]))
     cells = [
         kept,
         show_count(sums["nonzeros"]),
-        show_count(sums["bytes"]),
+        show_count(sums["bytes"] + beside),
+        "",
         "",
         "",
         "",

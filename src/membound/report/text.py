@@ -126,6 +126,14 @@ def show_milliseconds(value: float | None) -> str:
     return f"{value:,.{digits}f} ms"
 
 
+def show_threads(count: float) -> str:
+    """
+    >>> show_threads(1), show_threads(2.0)
+    ('1 thread', '2 threads')
+    """
+    return f"{show_count(count)} thread{'' if count == 1 else 's'}"
+
+
 def show_duration(seconds: float | None) -> str:
     """
     >>> show_duration(0.8512), show_duration(12.34), show_duration(251), show_duration(7530)

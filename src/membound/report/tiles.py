@@ -35,6 +35,7 @@ from membound.report.text import (
     name_of_example,
     show_count,
     show_milliseconds,
+    show_threads,
 )
 from membound.report.verdict import (
     say_seeds,
@@ -49,6 +50,7 @@ MOST_LARGE = 14  # letters of a large number
 MOST_COUNTED = 1_000_000  # bytes that are shown one by one
 NOISY = 1.25  # times as fast or as slow that may be chance: beyond this the card says so
 EVEN = "even"
+FLOATS = "in floats (the default)"
 MEANT = {
     R_SQUARED: "the part of the variance of the training targets that is explained; 1 is perfect; always predicting "
     "the mean scores 0",
@@ -78,7 +80,8 @@ def make_tiles(result: Facts, score: Score) -> Markup | None:
         memory = partial(find_number, key="memory_bytes")
         tiles = [
             file, accuracy, _latency_tile(final, dense, int8),
-            _tile("memory to run", _room, memory, final, dense, int8, _say_cpu(final), _in_integers(final)),
+            _tile("memory to run", _room, memory, final, dense, int8, _in_integers(final),
+                  way=_say_room(final)),
         ]  # fmt: skip
     known = [tile for tile in tiles if tile is not None]
     if not known:
@@ -176,11 +179,13 @@ def _tile(
     int8: Facts,
     *notes: str | None,
     base: str = "dense",
+    way: str | None = None,
 ) -> Markup | None:
     ours = find(final)
     if ours is None:
         return None
-    lines = [
+    lines = [tag("p", way, class_="against")] if way else []
+    lines += [
         _line(*compare_amounts(ours, theirs, ("smaller", "larger")), name, _room(theirs))
         for name, net in ((base, dense), ("8 bits", int8))
         if (theirs := find(net)) is not None
@@ -191,14 +196,33 @@ def _tile(
     return _draw(head, show(ours), lines)
 
 
-def _say_cpu(final: Facts) -> str | None:
-    """Kernels of wider vectors need more room: what a bound counts is the most of all, unless it names one.
+def _say_way(final: Facts) -> str | None:
+    """In which engine, and on how many threads; None where nothing was timed.
 
-    >>> _say_cpu({"memory_isa": "every"}), _say_cpu({"memory_isa": "neon"}), _say_cpu({})
-    ('file included, on any CPU', 'file included, with neon', None)
+    >>> _say_way({"latency_ms": 0.2, "threads": 2}), _say_way({})
+    ('in floats (the default), on 2 threads', None)
     """
-    isa = find_text(final, "memory_isa")
-    return None if isa is None else f"file included, {'on any CPU' if isa == 'every' else f'with {isa}'}"
+    if find_number(final, "latency_ms") is None:
+        return None
+    return f"{FLOATS}, on {show_threads(find_number(final, 'threads') or 1)}"
+
+
+def _say_room(final: Facts) -> str:
+    """What is counted, for one thread as bounds count it. Kernels of wider vectors need more room: the most of all CPUs
+    is said, unless a bound names one.
+
+    >>> _say_room({"memory_isa": "every"}), _say_room({"memory_isa": "neon"}), _say_room({})
+    ('on 1 thread, file included, on any CPU', 'on 1 thread, file included, with neon', 'on 1 thread')
+    >>> _say_room({"latency_ms": 0.2, "engine_int8": {"latency_ms": 0.1, "memory_bytes": 54332}})
+    'in floats (the default), on 1 thread'
+    """
+    isa, integers = find_text(final, "memory_isa"), find_part(final, "engine_int8")
+    known = [
+        FLOATS if find_number(integers, "memory_bytes") is not None and gains_by_integers(final) else None,
+        "on 1 thread",
+        isa and f"file included, {'on any CPU' if isa == 'every' else f'with {isa}'}",
+    ]
+    return ", ".join(filter(None, known))
 
 
 def _in_integers(final: Facts) -> Markup | None:
@@ -206,7 +230,7 @@ def _in_integers(final: Facts) -> Markup | None:
 
     >>> integers = {"latency_ms": 0.1, "memory_bytes": 54332}
     >>> print(_in_integers({"latency_ms": 0.2, "engine_int8": integers}))
-    <p class="against">engine int8: <span class="whole">54,332 bytes</span></p>
+    <p class="against part">in int8: <span class="whole">54,332 bytes</span></p>
     >>> _in_integers({"latency_ms": 0.2})
     """
     memory = find_number(find_part(final, "engine_int8"), "memory_bytes")
@@ -214,22 +238,25 @@ def _in_integers(final: Facts) -> Markup | None:
 
 
 def _integers_line(shown: str) -> Markup:
-    return tag("p", "engine int8: ", tag("span", shown, class_="whole"), class_="against")
+    """Below it may be what int8 is compared with."""
+    return tag("p", "in int8: ", tag("span", shown, class_="whole"), class_="against part")
 
 
 def _latency_tile(final: Facts, dense: Facts, int8: Facts) -> Markup | None:
-    """In floats, as on the other cards; and with engine int8, where that is faster, beside what others do."""
+    """In floats, as on the other cards, beside dense in floats; then engine int8, where that is faster, beside others.
+
+    Without that engine, floats are what is compared with others.
+    """
     ours, theirs = find_number(final, "latency_ms"), find_number(dense, "latency_ms")
     if ours is None:
         return None
     gains, peer = gains_by_integers(final), fastest_elsewhere(dense)
     used = find_part(final, "engine_int8") if gains else final
-    lines, noise = [], noise_between(final, dense)
+    lines, noise = [tag("p", _say_way(final), class_="against")], noise_between(final, dense)
     if theirs is not None:
-        lines.append(_timed(ours, theirs, noise, "dense"))
+        lines.append(_timed(ours, theirs, noise, "dense in floats" if gains else "dense"))
     if gains:
-        faster = show_milliseconds(find_number(used, "latency_ms"))
-        lines.append(_integers_line(faster))
+        lines.append(_integers_line(show_milliseconds(find_number(used, "latency_ms"))))
     if peer is not None:
         net, kind, by = peer
         mine, taken = (find_number(each, "latency_ms") or 0.0 for each in (used, net))
@@ -299,14 +326,16 @@ def _score_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Markup
     head = f"{score.name} on {on}" if on else score.name
     others = (("dense", dense), ("8 bits", int8))
     seeds = find_part(final, "seeds")
-    integers = find_number(find_part(final, "engine_int8"), "accuracy")  # known where it is faster
-    lines = [
+    integers = find_part(final, "engine_int8")
+    both = not seeds and find_number(integers, "accuracy") is not None  # known where it is faster
+    lines = [tag("p", FLOATS, class_="against")] if both else []
+    lines += [
         _line(*told, name, _show_beside(net, score, bool(seeds)))
         for name, net in others
         if (told := compare_scores(final, net, score)) is not None
     ]
-    if integers is not None and not seeds:
-        lines.append(_integers_line(score.show(integers)))
+    if both:
+        lines.append(_integers_line(show_score({"images": final.get("images"), **integers}, score)))
     if is_guessing(final):
         words = tag("strong", say_guess(final), class_=WORSE)
         lines.insert(

@@ -24,9 +24,11 @@ from membound.report.text import (
     name_of_examples,
     show_count,
     show_share,
+    show_threads,
 )
 
 Facts = Mapping[str, Any]
+LITERT = "ai-edge-litert"  # on the package index
 MOST_NAMED = 5  # networks of one bound that a sentence lists
 
 
@@ -145,36 +147,45 @@ def say_timed(result: Facts) -> str | None:
 
     >>> int8 = {"latency_ms": 0.1, "latency_by": "ONNX Runtime"}
     >>> say_timed({"finals": [{"latency_ms": 0.1, "threads": 2}], "dense": {"latency_ms": 0.2, "int8": int8}})
-    'Latencies: 2 threads of this machine, interleaved. Dense also runs in membound; dense int8 runs in ONNX Runtime. \
-LiteRT was not timed: membound bench FILE --tflite yours.tflite.'
+    'Latencies: 2 threads of this machine, interleaved. Dense also runs in membound; dense int8 runs in ONNX Runtime.'
     >>> say_timed({"finals": [{"latency_ms": 0.1}]})
     'Latencies: 1 thread of this machine.'
     """
     first, dense = find_rows(result, "finals")[0], find_part(result, "dense")
     if is_micro(result) or find_number(first, "latency_ms") is None:
         return None
-    threads = find_number(first, "threads") or 1
-    engines = "Numbers are in floats unless engine int8 is named. " if gains_by_integers(first) else ""
-    words = f"{engines}Latencies: {show_count(threads)} thread{'s' if threads > 1 else ''} of this machine"
+    engines = (
+        "Numbers are in floats, the engine that a file runs in by default, unless int8 (engine int8) is named. "
+        if gains_by_integers(first)
+        else ""
+    )
+    words = f"{engines}Latencies: {show_threads(find_number(first, 'threads') or 1)} of this machine"
     if find_number(dense, "latency_ms") is None:
         return f"{words}."
     by = find_part(dense, "int8").get("latency_by")
     return (
         f"{words}, interleaved. Dense also runs in membound"
         f"{', in floats and in int8' if by == OURS else f'; dense int8 runs in {by}' if by else ''}."
-        f"{_say_untimed(dense) if by else ''}"
     )
 
 
-def _say_untimed(dense: Facts) -> str:
-    """The runtimes that people use and that were not raced.
+def say_untimed(result: Facts) -> str | None:
+    """The runtimes that people use and that were not raced beside dense, and how to race them.
 
-    >>> _say_untimed({"int8": {"latency_ms": 0.1, "latency_by": "membound"}})
-    ' ONNX Runtime and LiteRT were not timed: membound bench FILE --int8 --tflite yours.tflite.'
+    >>> int8 = {"latency_ms": 0.1, "latency_by": "membound"}
+    >>> say_untimed({"finals": [{"latency_ms": 0.1}], "dense": {"latency_ms": 0.2, "int8": int8}})
+    'ONNX Runtime and LiteRT were not timed: pip install onnxruntime onnx ai-edge-litert, then membound bench FILE \
+--int8 --tflite yours.tflite.'
     """
-    if find_part(dense, "floats_elsewhere") or find_part(dense, "int8").get("latency_by") != OURS:
-        return " LiteRT was not timed: membound bench FILE --tflite yours.tflite."
-    return " ONNX Runtime and LiteRT were not timed: membound bench FILE --int8 --tflite yours.tflite."
+    first, dense = find_rows(result, "finals")[0], find_part(result, "dense")
+    if is_micro(result) or any(find_number(net, "latency_ms") is None for net in (first, dense)):
+        return None
+    if find_part(dense, "floats_elsewhere") or find_part(dense, "int8").get("latency_by", OURS) != OURS:
+        return f"LiteRT was not timed: pip install {LITERT}, then membound bench FILE --tflite yours.tflite."
+    return (
+        f"ONNX Runtime and LiteRT were not timed: pip install onnxruntime onnx {LITERT}, then membound bench FILE "
+        "--int8 --tflite yours.tflite."
+    )
 
 
 def say_uncertainty(final: Facts, score: Score, dense: Facts | None = None) -> str | None:
@@ -310,6 +321,16 @@ def show_score(net: Facts, score: Score) -> str:
     if value is None or not error or _has_no_error(net):
         return score.show(value)
     return f"{value:.2f} ± {error:.2f} %" if score.percent else show_difference(value, error)
+
+
+def show_error(net: Facts, score: Score) -> str | None:
+    """The same ± alone, where there is no room beside the score.
+
+    >>> show_error({"accuracy": 99.0, "errors": 100, "images": 10000}, Score()), show_error({}, Score())
+    ('± 0.10', None)
+    """
+    _, sign, error = show_score(net, score).removesuffix(" %").partition(" ± ")
+    return f"± {error}" if sign else None
 
 
 def _error_in(net: Facts, score: Score) -> float | None:

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from membound.data import Preprocess
 from membound.data.preprocess import refuse_last
 from membound.errors import DataError, ModelError
-from membound.run.ports import CHAIN
 from membound.store.formats import decode
 from membound.store.model import StoredModel
 
@@ -87,7 +86,7 @@ class NetPreprocess(Preprocess):
 
     def _refuse_shape(self, shape: tuple[int, ...], taken: str) -> NoReturn:
         pictures = len(self.shape) == 3 and self.takes == "uint8"
-        frame = f", or of a picture net.read(frame), as in {CHAIN}" if pictures else ""
+        frame = "; for a picture, use net.preprocess(net.read(frame))" if pictures else ""
         raise DataError(
             f"the input has the shape {list(shape)}: this network takes {taken}: give that{frame}"
         )

@@ -79,12 +79,15 @@ def read_array(path: Path) -> Array:
         raise DataError(say_absent(path)) from None
     except Exception as error:  # a damaged file makes numpy raise anything at all
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
-        if "pickle" in reason:  # what numpy says of anything that is not its own
-            reason = "it is neither a picture nor a .npy file of numbers"
         if path.suffix == ".bin":
             raise DataError(
                 f"{path}: a .bin file is raw input for the main of exported C: to run it here, save the array with "
                 "np.save, as a .npy file"
+            ) from None
+        if "pickle" in reason:  # what numpy says of anything that is not its own
+            raise DataError(
+                f"{path} is neither a picture nor a .npy file of numbers: give pictures (.jpg, .png, ...), or an array "
+                "saved with np.save, such as images uint8 [N, C, H, W]"
             ) from None
         raise DataError(
             f"{path}: cannot be read: {reason[:200]}: a .npy file of numbers is needed, as np.save writes it, such as "

@@ -41,6 +41,7 @@ class Inspection(dict[str, Any]):
     | key of a layer | |
     |---|---|
     | `name` | of the parameter, such as `fc1.weight` |
+    | `operator` | that has it, such as `conv` or `linear` |
     | `shape`, `size` | in the file, without dead units; how many elements that is |
     | `original_shape`, `original_size` | in the network: the same where nothing was dropped |
     | `nonzeros` | values that are not zero |

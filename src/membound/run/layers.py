@@ -16,14 +16,15 @@ from membound.store.short import as_short
 
 
 def list_layers(model: StoredModel) -> list[dict[str, Any]]:
-    """Every tensor: its shapes, nonzeros, format and bytes."""
+    """Every tensor: the operator that has it, its shapes, nonzeros, format and bytes."""
+    operators = {name: node.op for node in reversed(model.graph.nodes) for name in node.tensors.values()}
     return [
-        _layer(name, tensor, model.original_shapes.get(name, tensor.shape))
+        _layer(name, tensor, model.original_shapes.get(name, tensor.shape), operators.get(name))
         for name, tensor in model.tensors.items()
     ]
 
 
-def _layer(name: str, tensor: Encoded, original: Shape) -> dict[str, Any]:
+def _layer(name: str, tensor: Encoded, original: Shape, operator: str | None) -> dict[str, Any]:
     nonzeros, size = tensor.nonzeros, int(np.prod(original, dtype=np.int64))
     scales, values = _stored_bytes(tensor.scales), tensor.values.nbytes
     short = tensor.format == "dense" and len(tensor.shape) == 1 and _stored_bytes(tensor.values) < values
@@ -32,6 +33,7 @@ def _layer(name: str, tensor: Encoded, original: Shape) -> dict[str, Any]:
     palette = 0 if tensor.palette is None else tensor.palette.nbytes
     return {
         "name": name,
+        "operator": operator,
         "shape": list(tensor.shape),
         "original_shape": list(original),
         "size": tensor.size,

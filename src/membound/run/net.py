@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -34,28 +34,41 @@ ENGINES = (*FAST, "micro")
 EVERY = "every"  # instruction set: what holds for all of them
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Memory:
     """Where the bytes of a loaded network are.
 
+    - `total`: all of it, `weights`, `tables` and `arena`.
     - `weights`: the file, mapped and shared between processes, or read into memory if it is small.
     - `tables`: made at load from the weights: where rows start, where kernels reach, dense biases.
     - `arena`: activations and working room, for as many calls at once as were asked for.
+    - `threads`, `max_batch`, `concurrency`: what this is for; more of each needs more room. `load` takes every CPU
+      unless told otherwise; a fit's bounds, its report and `membound inspect` count one thread.
+
+    >>> Memory(20412, 1024, 4096, threads=2)
+    Memory(total=25532, weights=20412, tables=1024, arena=4096, threads=2, max_batch=1, concurrency=1)
     """
 
     weights: int
     tables: int
     arena: int
+    threads: int = 1
+    max_batch: int = 1
+    concurrency: int = 1
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.tables + self.arena
 
     @property
     def working(self) -> int:
         """What is needed beside the file: tables and arena."""
         return self.tables + self.arena
 
-    @property
-    def total(self) -> int:
-        """All of it."""
-        return self.weights + self.tables + self.arena
+    def __repr__(self) -> str:
+        shown = {"total": self.total, **asdict(self)}
+        return f"Memory({', '.join(f'{name}={value}' for name, value in shown.items())})"
 
 
 class Net:
@@ -85,6 +98,7 @@ class Net:
             Net, model, threads=threads, max_batch=max_batch, concurrency=concurrency, isa=isa, engine=engine
         )
         self.engine = chosen_engine(engine)
+        self._asked = (int(threads) or _usable_cpus(), int(max_batch), int(concurrency))
         self.model, self._graph = model, model.graph  # calls go on where somebody lets the model go
         self.input_shape = model.shapes[0]
         self.output_shape = model.shapes[model.graph.output]
@@ -176,7 +190,8 @@ class Net:
 
         - `isa`: an instruction set of `known_isas()`, which need not be this machine's; 'every' is the most that any of
           them takes.
-        - `threads` and `max_batch`: other than those that it was loaded with.
+        - `threads` and `max_batch`: other than those that it was loaded with. A report counts `threads=1`, for any CPU:
+          `net.memory("every", threads=1).total`.
 
         The numbers follow from the file alone: every machine gives the same.
         """
@@ -186,8 +201,10 @@ class Net:
             return max(found, key=lambda memory: memory.total)
         if isa is not None:
             check_isa(isa)
-        tables, arena, arenas = self._core.memory(isa, max_batch or 0, threads or 0)
-        return Memory(self.model.file_bytes, tables, arena * arenas)
+        own_threads, own_batch, concurrency = self._asked
+        threads, max_batch = int(threads or own_threads), int(max_batch or own_batch)
+        tables, arena, arenas = self._core.memory(isa, max_batch, threads)
+        return Memory(self.model.file_bytes, tables, arena * arenas, threads, max_batch, concurrency)
 
     def __repr__(self) -> str:
         engine = "" if self.engine == "float" else f", {self.engine}"
@@ -198,8 +215,8 @@ class Net:
         return html_block(
             f"Net: {show_shape(self.input_shape)} → {show_shape(self.output_shape)}",
             show_layers(list_layers(self.model)),
-            note=f"{memory.total:,} bytes of memory: weights {memory.weights:,}, tables {memory.tables:,}, "
-            f"arena {memory.arena:,}",
+            note=f"{memory.total:,} bytes of memory (threads {memory.threads}, batch {memory.max_batch}): "
+            f"weights {memory.weights:,}, tables {memory.tables:,}, arena {memory.arena:,}",
         )
 
 
@@ -302,6 +319,12 @@ def check_isa(name: str) -> None:
     """Whether memory can be told for it: the name of one, or 'every'."""
     if name != EVERY and name not in known_isas():
         raise ModelError(f"there is no instruction set {name!r}: choose {', '.join(known_isas())} or {EVERY}")
+
+
+def _usable_cpus() -> int:
+    """As the core counts them; `machine` would make this module slow to import."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(found, _MOST["threads"])
 
 
 _MOST = {"threads": 256, "max_batch": 65536, "concurrency": 1024}

@@ -50,8 +50,8 @@ class Fitted:
     - `members` are the accuracies of an ensemble's members; `history` has every candidate that was trained on the way,
       judged on validation images.
     - `facts` has all else, as JSON:
-      - bytes: `file_bytes`, `header_bytes`, `memory_bytes` and the `memory_isa` that they are for ('every': on any
-        CPU); `cut_after_training`, the part of the weights that was cut then, to meet the bound; `fits_in_8_bits`,
+      - bytes: `file_bytes`, `header_bytes`, `mean_image_bytes`, `memory_bytes`, for the `memory_isa` ('every': on
+        any CPU); `cut_after_training`, the part of the weights that was cut then, to meet the bound; `fits_in_8_bits`,
         whether the dense network does; `is_dense_in_8_bits`, whether it was the better one, and this is it;
       - time: `latency_ms` (one image, on `threads` threads of this machine) and its `latency_spread`; `engine_int8`,
         latency and memory of the same file with `mb.load(file, engine="int8")`, where a layer keeps enough for it, and
@@ -441,7 +441,7 @@ def describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:
         "takes_pictures": takes_pictures(stored),
         "class_names": stored.classes,
         "file_bytes": stored.file_bytes,
-        "header_bytes": stored.header_bytes,
+        **{name: facts[name] for name in ("header_bytes", "mean_image_bytes")},
         **memory,
         "parameters": facts["parameters"],
         "nonzeros": facts["nonzeros"],

@@ -32,7 +32,7 @@ from membound.train.evaluation import Score
 from membound.train.fingerprints import architecture_digest, data_digest, network_digest
 from membound.train.rules import load_plain_
 from membound.train.several import plain
-from membound.units import name_examples, parse_latency
+from membound.units import name_budget, name_examples, parse_latency
 
 SHORT = 8  # digits of a digest that people read
 
@@ -124,7 +124,7 @@ class Finals:
         load_plain_(model, dense.state)
         plan = replace(plan, estimate=dense.estimate, cut=0.0)
         found = self.deploy(plan, [facts], dict(result.dense or {}), model.eval(), dense.files)
-        self.watch.note(f"{plan.limit.text}: {TAKEN}")
+        self.watch.note(f"{name_budget(plan.limit.text)}: {TAKEN}")
         own = [note for note in found.facts["tried"] if "teacher" not in note]  # dense has none
         tried = [*own, describe_choice(*scores)]
         training = found.facts["training"] | dict.fromkeys(("teacher", "temperature", "teacher_part"))

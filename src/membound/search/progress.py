@@ -14,6 +14,7 @@ from membound.search.place import Place, Watch
 from membound.search.request import Choices
 from membound.train.resume import saved_step
 from membound.train.run import Progress
+from membound.units import name_budget
 
 SECONDS = 10.0  # between two lines about the same stage of a fit
 
@@ -25,19 +26,8 @@ def write_line(text: str) -> None:
 
 def watch_of(place: Place, choices: Choices) -> Watch:
     """Who is told: the watch that was given, or lines; these name a strategy that was asked for."""
-    asked = None if choices.strategy is None else _name_strategy(choices)
+    asked = None if choices.strategy is None else choices.strategy_name
     return place.watch or (by_lines(strategy=asked) if place.progress else Watch())
-
-
-def _name_strategy(choices: Choices) -> str:
-    """Its name; of a function without one, the line that it is written in.
-
-    >>> _name_strategy(Choices(strategy="magnitude")), _name_strategy(Choices(strategy=lambda name, w: w.abs()))
-    ('magnitude', 'lambda in line 1')
-    """
-    name = choices.strategy_name
-    code = getattr(choices.strategy, "__code__", None)
-    return f"lambda in line {code.co_firstlineno}" if name == "<lambda>" and code is not None else name
 
 
 def by_lines(
@@ -157,9 +147,11 @@ def describe_job(job: Job, strategy: str | None = None) -> str:
     '20KiB, member 2'
     >>> describe_job(Job("final-20KiB-0", 0, limit=20480, about={"budget": "20KiB"}), "uniform")
     '20KiB, uniform'
+    >>> describe_job(Job("final-10pct-0", 0, limit=2000, about={"budget": "10%"}))
+    'budget 10%'
     """
     about = job.about
-    what = str(about.get("layer") or about.get("budget") or job.key).removesuffix(".weight")
+    what = str(about.get("layer") or name_budget(about.get("budget") or job.key)).removesuffix(".weight")
     if job.limit is None and job.counts is None:
         what = "dense"
     elif "layer" not in about and "budget" not in about and job.limit is not None:

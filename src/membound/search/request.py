@@ -324,10 +324,16 @@ class Choices:
 
     @property
     def strategy_name(self) -> str:
-        """The strategy in a word, for people."""
-        if callable(self.strategy):
-            return str(getattr(self.strategy, "__name__", type(self.strategy).__name__))
-        return self.strategy or "global"
+        """The strategy in a word, for people; of a function without a name, the line that it is written in.
+
+        >>> Choices(strategy="magnitude").strategy_name, Choices(strategy=lambda name, w: w.abs()).strategy_name
+        ('magnitude', 'lambda in line 1')
+        """
+        if not callable(self.strategy):
+            return self.strategy or "global"
+        name = str(getattr(self.strategy, "__name__", type(self.strategy).__name__))
+        code = getattr(self.strategy, "__code__", None)
+        return f"lambda in line {code.co_firstlineno}" if name == "<lambda>" and code is not None else name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from membound.machine import describe
 from membound.report.text import Score
 from membound.report.verdict import show_seeds
 from membound.store.whole import digest_file
+from membound.units import name_budget
 
 Fitted = Any  # a search.deployed.Fitted, whose own report imports this module
 PACKAGES = ("membound", "torch", "numpy", "ray")
@@ -93,7 +94,7 @@ def summarise(
 
 def names_apart(results: list[Fitted]) -> list[str] | None:
     """None where budgets tell them apart; those of one budget have the names of their strategies, or numbers."""
-    budgets = [each.name for each in results]
+    budgets = [name_budget(each.name) for each in results]
     if len(set(budgets)) == len(results):
         return None
     strategies = [str(each.facts["asked"]["strategy"]) for each in results]
@@ -119,7 +120,7 @@ def describe_final(
     result: Fitted, file: str | None = None, budget_kind: str = "file", within: float | None = None
 ) -> dict[str, Any]:
     """One final network."""
-    name = f"{result.name}{UNITS[budget_kind]}" if within is None else "smallest"
+    name = "smallest" if within is not None else name_budget(f"{result.name}{UNITS[budget_kind]}")
     return {
         **result.facts,
         "name": name,
