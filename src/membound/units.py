@@ -167,12 +167,12 @@ def show_clock(clock: float) -> str:
 
 
 def show_ms(ms: float) -> str:
-    """In two digits: more would be more than an estimate knows.
+    """In three digits everywhere: in fewer, 19.6 ms would be beyond a bound that it meets.
 
-    >>> show_ms(56.4), show_ms(0.234), show_ms(99.7), show_ms(1234.0)
-    ('56 ms', '0.23 ms', '100 ms', '1234 ms')
+    >>> show_ms(56.44), show_ms(0.2344), show_ms(99.97), show_ms(1234.5)
+    ('56.4 ms', '0.234 ms', '100 ms', '1,234 ms')
     """
-    return f"{ms:.0f} ms" if ms >= 99.5 else f"{ms:.2g} ms"
+    return f"{ms:,.0f} ms" if ms >= 99.95 else f"{ms:.3g} ms"
 
 
 def say_off(*levels: str) -> str:
