@@ -62,8 +62,8 @@ def export_command(
         str | None,
         typer.Option(
             metavar="X",
-            help="With --c: also make input bytes from integers that count this much, as 0.01; or one for each "
-            "channel, X,Y,Z.",
+            help="With --c: also make input bytes from integers, such as a sensor's; X is what a count of 1 is in the "
+            "unit of the training data (0.01 if 981 stands for 9.81), or X,Y,Z for each channel.",
         ),
     ] = None,
     web: Annotated[Path | None, _target(WEB)] = None,
