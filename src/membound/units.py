@@ -176,12 +176,12 @@ def show_clock(clock: float) -> str:
 
 
 def show_ms(ms: float) -> str:
-    """In three digits everywhere: an estimate knows less, but a bound is as close, and one time has one number.
+    """In three digits everywhere: in fewer, 19.6 ms would be beyond a bound that it meets.
 
-    >>> show_ms(56.44), show_ms(0.2342), show_ms(19.6), show_ms(1234.0)
-    ('56.4 ms', '0.234 ms', '19.6 ms', '1234 ms')
+    >>> show_ms(56.44), show_ms(0.2344), show_ms(99.97), show_ms(1234.5)
+    ('56.4 ms', '0.234 ms', '100 ms', '1,234 ms')
     """
-    return f"{ms:.0f} ms" if ms >= 99.95 else f"{ms:.3g} ms"
+    return f"{ms:,.0f} ms" if ms >= 99.95 else f"{ms:.3g} ms"
 
 
 def say_off(*levels: str) -> str:

@@ -111,7 +111,11 @@ def test_a_layout_that_does_not_fit_is_refused(tmp_path, ndim, layout):
         ),
         ({"y_train": np.arange(5)}, "y_train: 6 examples but 5 labels"),
         ({"y_test": np.arange(6)}, "y_test: 2 examples but 6 labels"),
-        ({"y_train": np.arange(6) % 3 / 1.0}, "they must be alike"),
+        (
+            {"y_train": np.arange(6) % 3 / 1.0},
+            r"they must be alike; for classes, save y_train.astype\(np.int64\)$",
+        ),
+        ({"y_train": np.arange(6) / 3}, r"alike; to predict numbers, save y_test.astype\(np.float32\)$"),
         ({"y_train": np.eye(6, dtype=int) * 300}, "masks are class numbers"),
         (
             {"y_train": np.eye(6, dtype=int)},

@@ -150,15 +150,15 @@ def test_the_command_and_python_write_the_same_header(tmp_path, capsys):
         main(["export", str(file), "--c", folders["command"], "--input-unit", "0.01,0.02,0.03"])
     assert stopped.value.code == 0
     most = FIXED_CODE_BYTES + 3 * FIXED_CHANNEL_BYTES
-    assert f"net_input_fixed, which turns integers into bytes, is not included: at most {most} bytes" in (
+    assert f"net_input_fixed, which converts integers to bytes, is not included: at most {most} bytes" in (
         capsys.readouterr().out
     )
     one, two = ((tmp_path / name / "net.h").read_text() for name in folders)
     assert one == two
-    assert "counts units of 0.01, 0.02, 0.03 (one for each channel)\n" in one
+    assert "A count of 1 stands for 0.01, 0.02, 0.03 (one for each channel)\n" in one
     readme = (tmp_path / "python" / "README.md").read_text()
     assert "`net_input_fixed(number, channel)`" in readme
-    assert "  `net_input_fixed`, which turns integers into bytes, is not included" in readme
+    assert "  `net_input_fixed`, which converts integers to bytes, is not included" in readme
     assert "row[i] = net_input_fixed(counts[i], i % NET_CHANNELS);" in readme
     assert "bytes (made by net_input_fixed):" in one
     for words, said in {

@@ -123,11 +123,11 @@ def test_the_c_says_when_outputs_are_there_and_its_readme_how_far_estimates_are_
     header, source = ((tmp_path / name).read_text() for name in ("net.h", "net.c"))
     assert "/* Classes: 0 digit __ 0, 1 digit __ 1, " in header
     assert "#define NET_CLASSES 10 /*" in header
-    assert "its buffer may be filled again" in header
+    assert "you can reuse its buffer as soon as the call returns" in header
     assert max(map(len, header.splitlines())) <= 120
     built(tmp_path, "gcc", "-O1")
-    assert "Call it after net_feed_row returned 1, and before the next net_start" in header
-    assert "for after the last row" in header
+    assert "Valid only after net_feed_row has returned 1, and until the next" in header
+    assert "the first of equal ones. Valid when net_output is." in header
     assert "return mb_output(&net_network, context->arena, index, 0, 0);" in source, "no dividing by 1"
     assert say_off(*LEVELS) in " ".join((tmp_path / "README.md").read_text().split())
 
@@ -630,8 +630,8 @@ def test_features_are_not_called_pixels_or_images(tmp_path):
     sequences.conv(0, 2, kernel=1)
     said = {"mean": [1.0] * 20, "std": [2.0] * 20, "takes": "float32"}
     made = (
-        (vectors.store("p8", preprocess=said), "x [N, 20] becomes"),
-        (sequences.store("p8", preprocess={"scale": 0.01}), "x [N, 10, 49, 1] becomes"),
+        (vectors.store("p8", preprocess=said), "write x [N, 20] to a file"),
+        (sequences.store("p8", preprocess={"scale": 0.01}), "write x [N, 10, 49, 1] to a file"),
     )
     for number, (stored, told) in enumerate(made):
         files = project_files(micro(stored).plan)

@@ -136,6 +136,22 @@ def test_lines_say_the_time_of_the_whole_fit_until_the_last_training():
     ]
 
 
+def test_the_first_steps_say_nothing_of_the_time_that_is_left():
+    """They are slow: libraries warm up. A tenth of a training counts, or half a minute of a long one."""
+    now = [0.0]
+    for steps, seconds, taken, known in (
+        (300, 10.0, 15, False),
+        (300, 10.0, 30, True),
+        (10**6, 31.0, 15, True),
+    ):
+        forecast = Forecast(lambda: now[0])
+        forecast.expect(Work(2.0 * steps, steps))
+        forecast.note(DENSE, 0, steps)
+        now[0] += seconds
+        forecast.note(DENSE, taken, steps)
+        assert bool(forecast.describe()) is known
+
+
 def test_a_search_says_at_least():
     now = [0.0]
     forecast = Forecast(lambda: now[0])

@@ -17,7 +17,7 @@ from torch import nn
 
 import membound as mb
 from membound.cli import fit_tables, main
-from membound.cli.fit_tables import on_device, tell
+from membound.cli.fit_tables import beside_device, on_device, tell
 from membound.errors import MemboundError
 from membound.micro import code, code_sizes
 from membound.report.page import make_page
@@ -455,7 +455,9 @@ def test_other_targets_are_as_they_were():
 
 
 def test_flash_and_ram_are_said_part_by_part(fitted):
-    (_, flash), (_, ram), (_, speed), (_, excluded), (_, times) = on_device(describe_final(fitted))
+    final = describe_final(fitted)
+    (_, flash), (_, ram), (_, speed) = on_device(final)
+    (_, excluded), (_, times) = beside_device([final, final])
     assert f"{fitted.size:,} of {FLASH:,} bytes: " in flash
     assert "of code at -Os for a Cortex-M4" in flash
     assert f" of {RAM:,} bytes: " in ram
@@ -466,7 +468,7 @@ def test_flash_and_ram_are_said_part_by_part(fitted):
     assert times.startswith(
         "estimates: on an emulated Cortex-M4, they were off by at most 7.6 % at -Os and 22.2 %"
     )
-    assert on_device({}) == []
+    assert on_device({}) == beside_device([{}]) == []
 
 
 def test_tables_show_flash_and_ram_beside_what_was_promised(fitted, capsys, tmp_path, monkeypatch):
@@ -511,7 +513,21 @@ def test_no_line_of_a_terminal_ends_within_an_option(fitted, capsys, tmp_path, m
     monkeypatch.setattr(fit_tables, "make_lines", lambda *_: ["train longer, or with a smaller --batch-size"])
     monkeypatch.setenv("COLUMNS", "40")
     tell(summary, None, None, None, as_json=False)
-    assert capsys.readouterr().out.endswith("train longer, or with a smaller\n--batch-size\n")
+    last = "train longer, or with a smaller\n--batch-size\n\nnext      membound export net.safetensors --c firmware\n"
+    assert capsys.readouterr().out.endswith(last)
+
+
+def test_numbers_that_are_integers_are_told_of_the_option_for_them(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
+    found = mb.fit(lambda: nn.Linear(6, 2), (x, (x[:, 0] > 0).astype(int)), 6_000, target="micro", steps=2)
+    found.save("net.safetensors")
+    summary = summarise([found], network="small", data="x", strategy="global", seed=0, seconds=1.0,
+                        files=["net.safetensors"])  # fmt: skip
+    tell(summary, None, None, None, as_json=False)
+    command, hint = capsys.readouterr().out.splitlines()[-2:]
+    assert command == "next      membound export net.safetensors --c firmware"
+    assert hint.startswith("          if your driver gives integers, add --input-unit: what a count of 1 is")
 
 
 @pytest.mark.full

@@ -13,6 +13,7 @@ from membound.export.c_project import project_files
 from membound.search.budget import describe_device
 from membound.search.place import Watch
 from membound.search.problem import Target
+from membound.units import show_ms
 
 
 def save_features(path, seed=0, **changes):
@@ -140,6 +141,40 @@ def test_o2_is_advised_where_it_meets_a_bound_on_time_and_with_its_estimate():
     assert "O2" not in str(raised.value)
     with pytest.raises(MemboundError, match=rf"takes {fast[1]} ms, as estimated at -O2; .* network$"):
         fit(latency="1us", budget="64KB", compiled="O2")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, r"at 80 MHz"),
+        ({"latency": "1s"}, r"at 80 MHz; 1,000 ms are enough for all of its weights"),
+        (
+            {"latency": "2ms", "compiled": "O2", "clock": "160MHz"},
+            r"at 160 MHz, compiled with -O2; 2 ms leave .*",
+        ),
+    ],
+)
+def test_what_the_dense_network_takes_is_said_before_training(options, said):
+    """And how many of its weights a bound on time leaves: a fit of about so many takes that long."""
+    notes = []
+    samples, kinds = movements(60, 0)
+    found = mb.fit(movement_net, (samples, kinds), 9_000, val_data=(samples, kinds), target="micro", steps=2,
+                   watch=Watch(note=notes.append), **options)  # fmt: skip
+    (note,) = (note for note in notes if note.startswith("dense in 8 bits"))
+    micro = found.dense["int8"]["micro"]
+    assert re.fullmatch(rf".* on a Cortex-M4 {said}", note)
+    assert f"about {show_ms(micro['ms'])} on" in note or abs(micro["ms"] / _ms_of(note) - 1) < 0.02
+    assert f", {micro['ram_bytes']:,} of RAM" in note
+    flash = int(re.search(r"takes ([\d,]+) bytes of flash", note)[1].replace(",", ""))
+    assert 0 <= flash - micro["flash_bytes"] < 100  # with as many different values as there may be
+    if left := re.search(r"for about (\d+) % of its weights", note):
+        layers = [each for each in found.facts["layers"] if each["name"].endswith("weight")]
+        kept = sum(each["nonzeros"] for each in layers) / sum(each["original_size"] for each in layers)
+        assert kept == pytest.approx(int(left[1]) / 100, rel=0.5)
+
+
+def _ms_of(note):
+    return float(re.search(r"about ([\d.]+) ms", note)[1])
 
 
 def test_channels_that_one_scale_holds_badly_are_told_unless_they_are_standardized():

@@ -62,8 +62,8 @@ def export_command(
         str | None,
         typer.Option(
             metavar="X",
-            help="With --c: also take integer readings, which count in steps of X, such as 0.01; or X,Y,Z, one for "
-            "each channel.",
+            help="With --c: also make input bytes from integers, such as a sensor's; X is what a count of 1 is in the "
+            "unit of the training data (0.01 if 981 stands for 9.81), or X,Y,Z for each channel.",
         ),
     ] = None,
     web: Annotated[Path | None, _target(WEB)] = None,

@@ -17,6 +17,11 @@ from membound.report.pixels import find_ious
 from membound.report.text import Score, find_score, show_count, show_milliseconds, weights_first
 from membound.report.verdict import make_legend, make_lines
 
+OF_INTEGERS = (  # under the command that exports C
+    "if your driver gives integers, add --input-unit: what a count of 1 is in the unit of the training data, as 0.01 "
+    "where 981 stands for 9.81"
+)
+
 
 def tell(
     summary: dict[str, Any],
@@ -56,8 +61,8 @@ def tell(
         for word, text in on_device(final):
             say(word, text)
         say("file", str(final["file"]))
-        if final.get("micro"):
-            say("as C", say_export(final, several=len(summary["finals"]) > 1))
+    for word, text in beside_device(summary["finals"]):
+        say(word, text)
     if page is not None:
         say("report", str(page))
     if hub is not None:
@@ -67,10 +72,17 @@ def tell(
     for line in make_legend(summary, score):
         say("±", line)
     typer.echo()
-    for line in make_lines(summary, score, command):
+    for number, line in enumerate(make_lines(summary, score, command)):
         copied = line.startswith("membound ")  # in one line
         room = terminal_width() or 10_000
-        typer.echo(line if copied else fill(line, room, break_long_words=False, break_on_hyphens=False))
+        text = line if copied else fill(line, room, break_long_words=False, break_on_hyphens=False)
+        typer.secho(text, bold=number == 0)  # the verdict, on a terminal
+    if is_micro(summary):
+        typer.echo()
+        for final in summary["finals"]:
+            typer.echo(f"{'next':<10}{say_export(final, several=len(summary['finals']) > 1)}")  # in one line
+        if "flash_not_included" in summary["finals"][0]["micro"]:  # it takes numbers
+            say("", OF_INTEGERS)
 
 
 def on_device(final: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -78,19 +90,27 @@ def on_device(final: Mapping[str, Any]) -> list[tuple[str, str]]:
     micro = final.get("micro")
     if micro is None:
         return []
-    from membound.micro.cost import say_estimates, say_excluded, say_flash, say_speed
+    from membound.micro.cost import say_flash, say_speed
 
     return [
         ("flash", say_flash(micro, find_limit(final), briefly=True)),
         (
             "ram",
             f"{show_ram(final)} bytes: {micro['context_bytes']:,} of context, "
-            f"{micro['stack_bytes']:,} of stack; the input is fed by rows",
+            f"{micro['stack_bytes']:,} of stack",
         ),
         ("speed", say_speed(micro, briefly=True)),
-        ("excluded", say_excluded(micro)),
-        ("times", say_estimates()),
     ]
+
+
+def beside_device(finals: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """What holds of all networks on a microcontroller: what flash leaves out, and how far times may be off."""
+    micros = [micro for final in finals if (micro := final.get("micro")) is not None]
+    if not micros:
+        return []
+    from membound.micro.cost import say_estimates, say_excluded
+
+    return [("excluded", say_excluded(micros[0])), ("times", say_estimates())]
 
 
 def _print_summary(summary: dict[str, Any], score: Score) -> None:

@@ -144,6 +144,23 @@ def _describe_targets(y: Array) -> tuple[str, ...]:
     return (f"{TARGETS_ARE}{y.dtype}, so this is regression; {said}",)
 
 
+def _say_alike(y_train: Array, name: str, y: Array) -> str:
+    """What makes targets alike that differ in type: whole numbers are classes wherever one half has integers.
+
+    >>> whole = np.arange(4)
+    >>> _say_alike(whole / 1.0, "test", whole), _say_alike(whole, "test", whole / 1.0)
+    ('; for classes, save y_train.astype(np.int64)', '; for classes, save y_test.astype(np.int64)')
+    >>> _say_alike(whole / 3, "test", whole)
+    '; to predict numbers, save y_test.astype(np.float32)'
+    """
+    if {y_train.dtype.kind, y.dtype.kind} not in ({"f", "i"}, {"f", "u"}):
+        return ""
+    half, floats, other = ("train", y_train, name) if y_train.dtype.kind == "f" else (name, y, "train")
+    if (floats == np.rint(floats)).all():
+        return f"; for classes, save y_{half}.astype(np.int64)"
+    return f"; to predict numbers, save y_{other}.astype(np.float32)"
+
+
 def _are_features(x: Array, layout: str | None) -> bool:
     """Whether examples are no images: by their layout, or because they have one dimension."""
     return layout in FEATURES or (layout is None and x.ndim == 2)
@@ -164,7 +181,7 @@ def _beyond_classes(
         if y.dtype.kind not in ("f" if numbers else "iu") or y.shape[1:] != y_train.shape[1:]:
             raise DataError(
                 f"{path}: y_{name} is {y.dtype} {list(y.shape)} and y_train {y_train.dtype} {list(y_train.shape)}: "
-                "they must be alike"
+                f"they must be alike{_say_alike(y_train, name, y)}"
             )
         images = _images(path, f"x_{name}", x, layout)
         check_finite(f"{path}: y_{name}", y)

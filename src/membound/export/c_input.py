@@ -50,7 +50,7 @@ def c_float(number: float) -> str:
 
 
 _FLOAT = """
-/* The byte that the network is fed for a number of this channel. */
+/* Converts a number of this channel to the byte to feed. */
 static inline uint8_t net_input(float number, uint32_t channel) {{
 {0}
   if (!(byte > 0.0f)) return 0;
@@ -79,8 +79,8 @@ def _fixed_function(known: Steps, fixed: FixedInput) -> str:
     counted = ", ".join(f"{unit:g}" for unit in fixed.units)
     each = "" if len(fixed.units) == 1 else " (one for each channel)"
     return f"""
-/* The same without floating point, for an integer that counts units of {counted}{each}
- * of the training data{", prepared" if known.prepared else ""}. Every CPU gives the same byte. */
+/* The same without floating point, for an integer. A count of 1 stands for {counted}{each}
+ * in the unit of the training data{", prepared" if known.prepared else ""}. The byte is the same on every CPU. */
 static inline uint8_t net_input_fixed(int32_t number, uint32_t channel) {{
 {body}
   if (byte < 0) return 0;

@@ -32,8 +32,8 @@ an antialiased bilinear filter to just cover the network's size, then its center
 """
 
 UNTESTED = """
-The self test feeds bytes, so it does not test how your readings become bytes: a wrong unit or order of channels passes.
-To check that, feed a recorded window through your own code, and compare `{prefix}_output` with
+The self test feeds bytes, so it does not check how your code makes bytes of readings: a wrong unit or order of channels
+passes. To check that, feed a recorded window through your own code, and compare `{prefix}_output` with
 `net.integers(net.preprocess(window))` in Python, where `net = membound.load(FILE, engine="micro")`.
 """
 
@@ -56,23 +56,23 @@ def _say_input(plan: MicroPlan, prefix: str, fixed: FixedInput | None) -> str:
     one, big = example_of(plan), prefix.upper()
     is_vector = height == width == 1
     what = "bytes (uint8), as the training data has them" if plan.net.takes_pixels else "numbers"
-    sizes = f"`{big}_HEIGHT` = {height} rows of `{big}_WIDTH` = {width} places of "
+    sizes = f"`{big}_HEIGHT` = {height} rows of `{big}_WIDTH` = {width} places with "
     said = f"One {one} is {'one row of ' if is_vector else sizes}`{big}_CHANNELS` = {channels} {what}."
     kind = ""
     if not plan.net.takes_pixels:
         said += (
-            f" `{prefix}_input(number, channel)` turns a number as the training data has it, before any preparation, "
-            "into the byte that the network is fed. `main.c` reads float32 and does so."
+            f" `{prefix}_input(number, channel)` converts a number to the byte to feed; the number is as in the "
+            "training data, before any preparation. `main.c` reads float32 and does this."
         )
         if fixed is not None:
             counted = ", ".join(f"{unit:g}" for unit in fixed.units)
             said += (
-                f" `{prefix}_input_fixed(number, channel)` does it in integers: its numbers count units of {counted}"
+                f" `{prefix}_input_fixed(number, channel)` does it in integers: a count of 1 stands for {counted}"
                 f"{'' if len(fixed.units) == 1 else ' (one for each channel)'}. `./build/main --counts` reads int32 "
-                "and does so."
+                "and does this."
             )
         kind = '.astype("float32")'
-    said += f" With numpy, x [N, {channels}{'' if is_vector else f', {height}, {width}'}] becomes a file for `main` by"
+    said += f" With numpy, write x [N, {channels}{'' if is_vector else f', {height}, {width}'}] to a file for `main`"
     text = fill(f"{said}:", WIDE, break_long_words=False, break_on_hyphens=False)
     order = "" if is_vector else ".transpose(0, 2, 3, 1)"
     return f'{text}\n\n    x{kind}{order}.tofile("{one}s.bin")'
@@ -95,15 +95,15 @@ def readme_text(
     ram = plan.context_bytes + STACK_BYTES
     tested = sum(math.prod(net.images[value]) for value in (0, net.output))
     other = next(each for each in LEVELS if each != level)
-    more = "is faster and takes more" if level == SMALL else "takes less, and is slower"
+    more = "is faster, but takes more flash" if level == SMALL else "takes less flash, but is slower"
     how = "line buffers" if not layout.whole else "whole maps"
-    floats, arithmetic, prepare = "", "integers", ""
+    floats, arithmetic, prepare = "", "integer-only", ""
     shows_class = says_class(plan, classes)
     if (said := say_not_included(plan, fixed is not None)) is not None:
         said = re.sub(r"\bnet(_input\w*)", rf"`{prefix}\1`", said)
         said = f"{said[0].upper()}{said[1:]}."
         floats = "\n" + fill(said, WIDE, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-        arithmetic = f"integers, but for `{prefix}_input`"
+        arithmetic = f"integer-only except for `{prefix}_input`"
         made = f"{prefix}_input(numbers[i]" if fixed is None else f"{prefix}_input_fixed(counts[i]"
         prepare = (
             f"      for (uint32_t i = 0; i < {big}_WIDTH * {big}_CHANNELS; i++)\n"
@@ -142,14 +142,14 @@ def readme_text(
         )
     )
     arena_said = fill(
-        "A layer takes the rows of its output that are kept, with the padding between channels, and a mean takes "
-        f"its 32-bit sums as well. {_say_sharing(plan)} The instructions are estimates for a Cortex-M4 at {level}.",
+        "In the arena, a layer takes the rows of its output that are kept, padding between channels included; a mean "
+        f"also takes its 32-bit sums. {_say_sharing(plan)} The instructions are estimates for a Cortex-M4 at {level}.",
         WIDE,
         break_on_hyphens=False,
     )
     return f"""# A network in about {flash:,} bytes of flash and {ram:,} of RAM
 
-Plain C99 in {arithmetic}, written by membound {own_version()}. It allocates nothing and calls only
+Plain C99, {arithmetic}, written by membound {own_version()}. It allocates no memory and calls only
 `memcpy` and `memset`. The license of the C is Apache-2.0; the network's numbers are yours.
 
 | file | what it is |
@@ -169,18 +169,18 @@ Plain C99 in {arithmetic}, written by membound {own_version()}. It allocates not
 {pictures}
 ## 2. Build it for the device
 
-Compile these three, and put this folder on the include path. Leave `main.c` out.
+Compile these three files, and put this folder on the include path. Leave `main.c` out.
 
     arm-none-eabi-gcc -mcpu=cortex-m4 -mthumb {level} -c {prefix}.c membound_micro.c membound_micro_conv.c
 
-In CMake, write `add_subdirectory` of this folder and link `{prefix}`. For bare metal (CMAKE_SYSTEM_NAME is Generic) it
-compiles with {level}, too, unless CMAKE_BUILD_TYPE is set; {other} {more}: set
+In CMake, add this folder with `add_subdirectory` and link `{prefix}`. For bare metal (CMAKE_SYSTEM_NAME is Generic),
+that compiles with {level}, too, unless CMAKE_BUILD_TYPE is set. {other} {more}: set
 `-DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE={other}`. Without a C library, compile with -ffreestanding and
 bring your own `memcpy` and `memset`.
 
 ## 3. Check it on the device
 
-Compile `{prefix}_test.c`, too, and call it once: on a new board, and when the compiler or its flags change.
+Compile `{prefix}_test.c`, too. Run the test on every new board, and whenever the compiler or its flags change.
 
     #include "{prefix}_test.h"
 
@@ -196,19 +196,18 @@ Compile `{prefix}_test.c`, too, and call it once: on a new board, and when the c
 {names}{left}
 ## Flash and RAM
 
-- Flash: {constants:,} bytes of constants (with pointers of 4 bytes), and about {code:,} bytes of code, compiled
+- Flash: {constants:,} bytes of constants (with 4-byte pointers), and about {code:,} bytes of code, compiled
   with {level} for a Cortex-M4. `memcpy` and `memset` are not included: about {LIBRARY_BYTES} bytes of newlib-nano,
   unless your firmware has them.{floats}
-- RAM: {plan.context_bytes:,} bytes, `sizeof({prefix}_context)`: an arena of {layout.nbytes:,} and counters of rows. A
-  call takes at most {STACK_BYTES} bytes of stack at -Og, -Os and -O2, and {STACK_UNOPTIMIZED} at -O0. The input is
-  fed row by row; not all of it is in RAM.
-- The self test takes {tested:,} bytes of flash for its input and outputs where your program calls it, and no RAM of its
-  own.
-- It runs with {how}: line buffers take an arena of {plan.rows_bytes:,} bytes, whole maps {plan.whole_bytes:,}.
+- RAM: {plan.context_bytes:,} bytes, `sizeof({prefix}_context)`: an arena of {layout.nbytes:,} and row counters. A
+  call takes at most {STACK_BYTES} bytes of stack at -Og, -Os and -O2, and {STACK_UNOPTIMIZED} at -O0. You feed
+  the input row by row, so that not all of it is in RAM.
+- If your program calls the self test, its input and outputs take {tested:,} bytes of flash. It takes no RAM of its own.
+- The arena holds {how}: with line buffers it takes {plan.rows_bytes:,} bytes, with whole maps {plan.whole_bytes:,}.
 
 ## Time
 
-One {one} takes about this long on a Cortex-M4, if flash has no wait states; flash is constants and code. Times are
+This is how long one {one} takes on a Cortex-M4 if flash has no wait states. Flash is constants and code. Times are
 estimates: {say_off(*LEVELS)}.
 
 | compiled with | bytes of flash | instructions | cycles | at {show_clock(hz)} | longest call | its instructions |
@@ -230,15 +229,14 @@ much shorter. Tasks of the same priority are blocked for that long.
 
 ## Updates
 
-The `{big}_ID` of this network is 0x{identify(net)}. It is C, so a new network is new firmware: export it, compile it,
-and send the device a new image. `membound inspect FILE` prints the same number, so a device that reports its
-`{big}_ID` says which model file it runs. The number is the same at -Os and -O2, and under any prefix.
+The network is C, so a new network is new firmware: export it, compile it, and send the device a new image. The
+`{big}_ID` of this network is 0x{identify(net)}. `membound inspect FILE` prints it, too. If the device reports its
+`{big}_ID`, you know which model file it runs. The number is the same at -Os and -O2, and under any prefix.
 
-Write your application against the functions and macros of `{prefix}.h`, not their values, and a network of other sizes
-needs no other change: `{big}_CHANNELS`, `{big}_HEIGHT` and `{big}_WIDTH` are what it is fed with, `{big}_OUTPUTS` is
-how many outputs there are, `{big}_OUTPUT_SCALE` and `{big}_OUTPUT_ZERO` say what they mean, and
-`sizeof({prefix}_context)` is its RAM. Names and order of classes are in
-the C as a comment only: if they change, your program has to.
+If your application uses the macros of `{prefix}.h`, not their values, a network of other sizes needs no other change:
+`{big}_CHANNELS`, `{big}_HEIGHT` and `{big}_WIDTH` are the sizes of the input, `{big}_OUTPUTS` is the number of outputs,
+`{big}_OUTPUT_SCALE` and `{big}_OUTPUT_ZERO` say what an output stands for, and `sizeof({prefix}_context)` is the RAM.
+The C has the names and the order of the classes only in a comment: if these change, your application has to.
 """
 
 

@@ -46,8 +46,8 @@ def header_text(
         known = steps_of(plan, preprocess)
         macros, functions = input_macros(known, fixed), input_functions(known, fixed)
     return f"""{FIRST_LINE}
-/* For every input: net_start, then net_feed_row until it returns 1, then net_best or net_output. README.md has the
- * loop. */
+/* For every input: net_start, then net_feed_row for each row until it returns 1, then net_best or net_output.
+ * README.md shows the loop. */
 #ifndef NET_H
 #define NET_H
 
@@ -63,34 +63,34 @@ extern "C" {{
 #define NET_WIDTH {width}
 {macros}\
 #define NET_OUTPUTS {outputs[0] * outputs[1] * outputs[2]}
-#define NET_CLASSES {outputs[0] if says_class(plan, classes) else 0} /* 0: outputs are numbers, and net_best says \
-nothing of them */
+#define NET_CLASSES {outputs[0] if says_class(plan, classes) else 0} /* 0 if outputs are \
+numbers, not class scores */
 #define NET_OUTPUT_SCALE {c_float(last.scale)} /* output q stands for NET_OUTPUT_SCALE * (q - NET_OUTPUT_ZERO) */
 #define NET_OUTPUT_ZERO ({last.zero})
 #define NET_ARENA_BYTES {arena}
 #define NET_COUNTERS {plan.counters}
 
-/* All that changes while a network runs, and all of its RAM but the stack: make it static, one for each network that
- * runs at the same time. */
+/* The state of one inference, and all the RAM it takes except the stack. Make it static. Inferences that run at the
+ * same time need one each. */
 typedef struct {{
   uint32_t arena[NET_ARENA_BYTES / 4];
   uint16_t counters[NET_COUNTERS];
 }} net_context;
 {functions}
-/* Begin an input. */
+/* Start a new input. */
 void net_start(net_context *context);
 
 /* Feed a row of {channels} x {width} bytes ({about}): the byte for channel c, column x is at
- * c * channel_step + x * pixel_step. Returns 1 with the last row, when the outputs are there, else 0.
- * With the channels of a place side by side: net_feed_row(context, row, 1, NET_CHANNELS).
- * The row is copied: when the call returns, its buffer may be filled again. */
+ * c * channel_step + x * pixel_step. Returns 1 after the last row, when the outputs are ready, else 0.
+ * If the channels of each place are next to each other: net_feed_row(context, row, 1, NET_CHANNELS).
+ * The row is copied: you can reuse its buffer as soon as the call returns. */
 int net_feed_row(net_context *context, const uint8_t *row, uint32_t channel_step, uint32_t pixel_step);
 
-/* Output `index`, below NET_OUTPUTS. Call it after net_feed_row returned 1, and before the next net_start: at any other
- * time, what it reads is not the output. */
+/* Output `index`, from 0 to NET_OUTPUTS - 1. Valid only after net_feed_row has returned 1, and until the next
+ * net_start. */
 int8_t net_output(const net_context *context, uint32_t index);
 
-/* Of class scores, the index of the largest, the first of several. As net_output, it is for after the last row. */
+{_say_best(says_class(plan, classes))}
 {_name_classes(classes)}\
 uint32_t net_best(const net_context *context);
 
@@ -99,6 +99,19 @@ uint32_t net_best(const net_context *context);
 #endif
 #endif
 """
+
+
+def _say_best(of_classes: bool) -> str:
+    """What net_best gives.
+
+    >>> _say_best(False)
+    '/* The index of the largest output. These outputs are numbers, not class scores: use net_output. */'
+    """
+    if of_classes:
+        return "/* The class: the index of the largest output, the first of equal ones. Valid when net_output is. */"
+    return (
+        "/* The index of the largest output. These outputs are numbers, not class scores: use net_output. */"
+    )
 
 
 def _name_classes(classes: Sequence[str] | None) -> str:

@@ -173,10 +173,10 @@ def say_speed(facts: Mapping[str, Any], briefly: bool = False) -> str:
     >>> fast = {"instructions": 1_893_000, "cycles": 2_600_000, "ms": 32.5}
     >>> small = {"instructions": 3_077_000, "cycles": 4_520_000, "ms": 56.5}
     >>> print(say_speed({"clock_hz": 80e6, "compiled_with": "-Os", **small, "at_O2": fast}))
-    about 3.08 million instructions an example: 56 ms on a Cortex-M4 at 80 MHz, 32 ms if exported for -O2 \
+    about 3.08 million instructions an example: 56.5 ms on a Cortex-M4 at 80 MHz, 32.5 ms if exported for -O2 \
 (estimates: on an emulated Cortex-M4, they were off by at most 7.6 % at -Os and 22.2 % at -O2, without wait states)
     >>> print(say_speed({"clock_hz": 80e6, "compiled_with": "-O2", **fast, "at_Os": small}))
-    about 1.89 million instructions an example at -O2: 32 ms on a Cortex-M4 at 80 MHz, 56 ms if exported for -Os \
+    about 1.89 million instructions an example at -O2: 32.5 ms on a Cortex-M4 at 80 MHz, 56.5 ms if exported for -Os \
 (estimates: on an emulated Cortex-M4, they were off by at most 7.6 % at -Os and 22.2 % at -O2, without wait states)
     >>> small["longest_call_ms"] = 8.2
     >>> say_speed({"clock_hz": 80e6, "compiled_with": "-Os", **small, "at_O2": fast}).partition("); ")[2]

@@ -147,10 +147,10 @@ def say_not_included(plan: MicroPlan, has_units: bool = False) -> str | None:
     fixed = FIXED_CODE_BYTES + FIXED_CHANNEL_BYTES * plan.net.images[0][0]
     if has_units:
         return (
-            f"net_input_fixed, which turns integers into bytes, is not included: at most {fixed:,} bytes on a "
+            f"net_input_fixed, which converts integers to bytes, is not included: at most {fixed:,} bytes on a "
             "Cortex-M4; net_input adds nothing unless you call it"
         )
     return (
-        "what turns numbers into bytes is not included: on a Cortex-M4 without an FPU about 1.8 KB (net_input), or at "
-        f"most {fixed:,} bytes (net_input_fixed, if the export names the unit of integers)"
+        "the code that converts numbers to bytes is not included: on a Cortex-M4 without an FPU about 1.8 KB "
+        f"(net_input), or at most {fixed:,} bytes (net_input_fixed, if the export has an input unit)"
     )

@@ -50,8 +50,8 @@ class Bound:
     ram: Annotated[
         Amount | Several | None,
         Option(
-            "Most bytes of memory to run in, alone or with a budget (for the target micro: of RAM, with a budget or "
-            "latency); repeatable.",
+            "Maximum memory at run time, alone or with a budget (for the target micro: RAM, with a budget or latency); "
+            "repeatable.",
             "SIZE",
             list[str],
         ),

@@ -1,5 +1,6 @@
 """What a person allows: bytes, a part of the dense file, memory, nonzeros; as numbers that can be held."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -21,6 +22,7 @@ from membound.units import CLOCK, LEVELS, parse_bytes, say_free, say_tables, sho
 
 FAST, NO_BOUND = LEVELS[-1], 10**12
 NEARLY = 0.95  # of a budget: a file that takes less was not made smaller by it
+ROOM = 0.1  # of a budget: with less flash to spare, -O2 gives time that no weight could use
 
 
 @dataclass(frozen=True)
@@ -188,12 +190,12 @@ def _check_time(problem: Problem, limit: Limit, least: int) -> None:
     clock, fastest = (CLOCK if target.clock is None else target.clock), least * cycles / budget
     compiled = target if target.level == FAST else replace(target, compiled=FAST)
     faster = _least_cycles(problem, compiled)
-    helps = compiled is not target and problem.changed(target=compiled).least() <= limit.number
-    other = f", or compile with O2, which takes {1e3 * faster / clock:.3g} ms" if helps else ""
+    helps = compiled is not target and problem.changed(target=compiled).least() <= (1 - ROOM) * limit.number
+    other = f", or compile with O2, which takes {show_ms(1e3 * faster / clock)}" if helps else ""
     raise MemboundError(
-        f"a latency of {1e3 * cycles / clock:.3g} ms at {show_clock(clock)} cannot be met: with one weight in each "
-        f"layer this network takes {1e3 * fastest / clock:.3g} ms, as estimated at {target.level}; allow that, or take "
-        f"a narrower network{other}",
+        f"a latency of {show_ms(1e3 * cycles / clock)} at {show_clock(clock)} cannot be met: with one weight in each "
+        f"layer this network takes {show_ms(1e3 * fastest / clock)}, as estimated at {target.level}; allow that, or "
+        f"take a narrower network{other}",
         about=("latency", "compiled") if helps else ("latency",),
     )
 
@@ -220,11 +222,11 @@ def describe_device(
 8,000 bytes
     >>> micro |= {"at_O2": {"flash_bytes": 6700, "ms": 28.0}}
     >>> describe_device(micro, 8000, Target(cycles=4_000_000))[1]
-    'time is the bound here, not flash: compiled with -O2 this network would take 28 ms in 6,700 of 8,000 bytes of \
-flash, which leaves time for more weights (compiled="O2")'
-    >>> describe_device(micro, 6000, Target(cycles=4_000_000))[1]
-    'time is the bound here, not flash: compiled with -O2 this network would take 28 ms in 6,700 bytes of flash, which \
-leaves time for more weights (compiled="O2", with a budget of 6.8KB or more)'
+    'time is the limiting bound, not flash: compiled with -O2 this network would take 28 ms and 6,700 of 8,000 bytes \
+of flash, which leaves time and flash for more weights (compiled="O2")'
+    >>> describe_device(micro, 6824, Target(cycles=4_000_000))[1]
+    'time is the limiting bound, not flash: compiled with -O2 this network would take 28 ms and 6,700 bytes of flash, \
+which leaves time for more weights if there is flash for them (compiled="O2", with a budget of 7.5KB or more)'
     >>> len(describe_device(micro, 5100, Target(cycles=4_000_000)))  # flash binds as well
     1
     """
@@ -235,20 +237,20 @@ leaves time for more weights (compiled="O2", with a budget of 6.8KB or more)'
     clock = micro["clock_hz"]
     allowed = 1e3 * target.cycles / clock
     said = [
-        f"time: an estimated {micro['ms']:.3g} ms of the {allowed:.3g} ms allowed for an example, at "
+        f"time: an estimated {show_ms(micro['ms'])} of the {show_ms(allowed)} allowed for an example, at "
         f"{show_clock(clock)}{'' if target.level == LEVELS[0] else f', compiled with {target.level}'}; "
         f"flash takes {micro['flash_bytes']:,}"
         f"{' bytes' if time_alone else f' of {limit:,} bytes'}"
     ]
     faster = micro.get("at_O2")
-    if faster and faster["ms"] >= micro["ms"]:  # it is not where weights lie in another form
+    if faster and faster["ms"] > (1 - ROOM) * micro["ms"]:  # hardly, where weights lie in another form
         faster = None
     if (
         faster
         and not time_alone
         and target.level == LEVELS[0]
         and micro["ms"] >= NEARLY * allowed
-        and (faster["flash_bytes"] <= limit or micro["flash_bytes"] < NEARLY * limit)
+        and (_with_room(faster) <= limit or micro["flash_bytes"] < NEARLY * limit)
     ):
         said.append(_describe_faster(faster, limit))
     if time_alone and faster and target.level == LEVELS[0]:
@@ -261,14 +263,23 @@ leaves time for more weights (compiled="O2", with a budget of 6.8KB or more)'
 
 def _describe_faster(faster: Mapping[str, Any], limit: int) -> str:
     """What -O2 would give where time alone binds, and the budget for it where the present one is too small."""
-    flash = faster["flash_bytes"]
-    within, budget = f" of {limit:,}", ""
-    if flash > limit:
-        within, budget = "", f", with a budget of {(flash // 100 + 1) / 10:g}KB or more"
+    within, leaves, budget = f" of {limit:,}", "time and flash for more weights", ""
+    if (needed := _with_room(faster)) > limit:
+        within, leaves = "", "time for more weights if there is flash for them"
+        budget = f", with a budget of {needed / 1000:g}KB or more"
     return (
-        f"time is the bound here, not flash: compiled with -O2 this network would take {show_ms(faster['ms'])} in "
-        f'{flash:,}{within} bytes of flash, which leaves time for more weights (compiled="O2"{budget})'
+        f"time is the limiting bound, not flash: compiled with -O2 this network would take {show_ms(faster['ms'])} and "
+        f'{faster["flash_bytes"]:,}{within} bytes of flash, which leaves {leaves} (compiled="O2"{budget})'
     )
+
+
+def _with_room(faster: Mapping[str, Any]) -> int:
+    """The least budget, in steps of 100 bytes, of which -O2 leaves a tenth for the weights that there is time for.
+
+    >>> _with_room({"flash_bytes": 6700})
+    7500
+    """
+    return 100 * math.ceil(int(faster["flash_bytes"]) / (1 - ROOM) / 100)
 
 
 def _describe_smaller(micro: Mapping[str, Any], limit: int, target: Target) -> list[str]:
@@ -276,8 +287,8 @@ def _describe_smaller(micro: Mapping[str, Any], limit: int, target: Target) -> l
 
     >>> micro = {"clock_hz": 80_000_000, "flash_bytes": 7900, "at_Os": {"flash_bytes": 6200, "ms": 49.0}}
     >>> print(*_describe_smaller(micro, 8000, Target(compiled="-O2")))
-    flash is the bound here: compiled with -Os this network would take 6,200 of 8,000 bytes of flash, 1,700 less, and \
-49 ms, which leaves flash for more weights (compiled="Os")
+    flash is the limiting bound: compiled with -Os this network would take 6,200 of 8,000 bytes of flash, 1,700 less, \
+and 49 ms, which leaves flash for more weights (compiled="Os")
     >>> _describe_smaller(micro, 8000, Target(compiled="-O2", cycles=3_000_000))
     []
     """
@@ -288,7 +299,7 @@ def _describe_smaller(micro: Mapping[str, Any], limit: int, target: Target) -> l
         return []
     saved = micro["flash_bytes"] - small["flash_bytes"]
     return [
-        f"flash is the bound here: compiled with -Os this network would take {small['flash_bytes']:,} of {limit:,} "
+        f"flash is the limiting bound: compiled with -Os this network would take {small['flash_bytes']:,} of {limit:,} "
         f"bytes of flash, {saved:,} less, and {show_ms(small['ms'])}, which leaves flash for more weights "
         '(compiled="Os")'
     ]

@@ -38,6 +38,7 @@ from membound.search.input_scale import note_constant, note_scales
 from membound.search.integers import note_memory, with_integers_judged
 from membound.search.latencies import with_latencies
 from membound.search.latency import TRIES, LatencyBound, smaller, told
+from membound.search.micro import MicroBytes, describe_dense
 from membound.search.place import Place, Watch
 from membound.search.problem import Problem, Target
 from membound.search.progress import tell_resumed, watch_of
@@ -217,6 +218,8 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
             watch.note(note)
         tried = [*reading, *note_numbering(problem), *describe_training(problem, choices)]
         watch.note(describe_work(problem, bound, choices))
+        if isinstance(problem.measure, MicroBytes):
+            watch.note(describe_dense(problem.measure, problem.weights, problem.target.clock))
         together = place.workers is not None or trains_together(problem.make(choices.seed), device)
         at_once = 7 if together and world.size == 1 else 1
         dense_teaching = None

@@ -16,7 +16,8 @@ from membound.search.widths import rounds
 from membound.search.within import CLOSE, SPARE
 from membound.search.work import BOUNDED, TAUGHT, Work
 
-LEAST_SECONDS = 2.0  # before the pace of a training says anything
+LEAST_SECONDS = 2.0  # before the pace of a training says anything,
+LEAST_PART, ENOUGH_SECONDS = 0.1, 30.0  # and such a part of it or so many seconds: the first steps are slow
 
 
 def expected_work(problem: Problem, bound: Bound, choices: Choices, taught: bool, at_once: int) -> Work:
@@ -136,7 +137,7 @@ class Forecast:
     def _paces(self) -> dict[bool, float]:
         """Work a second, with a bound and without; trainings side by side have one pace."""
         seconds, work = self.last[0] - self.first[0], self.last[1] - self.first[1]
-        if seconds < LEAST_SECONDS or work <= 0:
+        if self.work is None or not _says_something(seconds, work / self.work.whole):
             return self.paces
         return {**self.paces, **dict.fromkeys(self.timed, work / seconds)}
 
@@ -161,6 +162,15 @@ class Forecast:
         if whole is not None and self.work is not None:
             words.append(f"{'at least ' if self.work.open_ended else ''}{show_duration(whole)} left in all")
         return ", ".join(words)
+
+
+def _says_something(seconds: float, part: float) -> bool:
+    """Whether the pace of `part` of a training is more than that of its first steps.
+
+    >>> _says_something(1.0, 0.5), _says_something(10.0, 0.05), _says_something(10.0, 0.2), _says_something(60.0, 0.001)
+    (False, False, True, True)
+    """
+    return part > 0 and seconds >= LEAST_SECONDS and (part >= LEAST_PART or seconds >= ENOUGH_SECONDS)
 
 
 @dataclass
@@ -196,8 +206,11 @@ class _Stage:
 
     def left(self, now: float) -> float | None:
         """Seconds to the end at the pace so far, or None as long as there is none."""
-        if self.first is None or self.last[1] <= self.first[1] or self.last[0] <= self.first[0]:
+        if self.first is None:
             return None
-        pace = (self.last[1] - self.first[1]) / (self.last[0] - self.first[0])
+        seconds, taken = self.last[0] - self.first[0], self.last[1] - self.first[1]
+        if not _says_something(seconds, taken / sum(self.steps.values())):
+            return None
+        pace = taken / seconds
         missing = sum(self.steps.values()) - self.last[1]
         return max(missing / pace - (now - self.last[0]), 0.0) if missing > 0 else None

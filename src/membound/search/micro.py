@@ -1,12 +1,13 @@
 """Networks for microcontrollers: what a budget of flash and a bound on RAM count, and how values become int8."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import nn
 
 from membound.data import Preprocess, Split
@@ -21,6 +22,7 @@ from membound.micro.plan import MicroPlan, make_plan
 from membound.micro.used import code_of, constants_of
 from membound.run.calibration import INPUTS, calibrate_activations
 from membound.run.micro_net import describe_plan
+from membound.search.allocation import score_curves
 from membound.search.bits import MOST, Types
 from membound.search.measure import FileBytes, State
 from membound.search.unsupported import UNROLLED, find_unsupported
@@ -29,7 +31,12 @@ from membound.store.file import assemble
 from membound.store.formats import Encoded, encode
 from membound.store.model import Model, StoredModel
 from membound.store.values import value_type
+from membound.units import CLOCK, show_clock, show_ms
 
+FINEST, THRESHOLDS = (
+    0.02,
+    1000,
+)  # of the weights: how closely it is said before training how many a bound leaves
 SHORT = 100  # bytes: nobody asks for so few, so a unit is missing
 WITHOUT_NAMES = {"sum": "addition", "pool": "pool", "mean": "mean", "table": "activation"}
 
@@ -229,6 +236,58 @@ def calibrated(files: FileBytes, state: State, train: Split, preprocess: Preproc
     rows = np.unique(np.linspace(0, len(train) - 1, min(INPUTS, len(train))).astype(np.int64))
     inputs = np.asarray(preprocess(train.read(rows)), np.float32)
     return replace(files, activations=calibrate_activations(files.stored(state), inputs))
+
+
+def describe_dense(measure: MicroBytes, weights: Sequence[str], clock: float | None) -> str:
+    """Said before training: what all weights take in 8 bits, and how many of them a bound on time leaves."""
+    free, state = replace(measure, spare=None, timed=None), measure.dense_state()
+    plan, hz = free.plan(state, dict.fromkeys(weights, "p8")), CLOCK if clock is None else clock
+    flash = constants_of(plan, plan.level) + code_of(plan, plan.level).nbytes
+    whole = estimate(plan, plan.level)
+    said = (
+        f"dense in 8 bits, this network takes {flash:,} bytes of flash, {ram_of(plan):,} of RAM and about "
+        f"{show_ms(whole.ms(hz))} on a Cortex-M4 at {show_clock(hz)}"
+    )
+    if plan.level != SMALL:
+        said += f", compiled with {plan.level}"
+    if measure.timed is None:
+        return said
+    cycles = measure.timed[1]
+    allowed = show_ms(1e3 * cycles / hz)
+    if whole.cycles <= cycles:
+        return f"{said}; {allowed} are enough for all of its weights"
+    part = _part_within(free, state, weights, cycles)
+    few = f"less than {100 * FINEST:.0f} %" if part == 0 else f"about {100 * part:.0f} %"
+    return f"{said}; {allowed} leave time for {few} of its weights"
+
+
+def _part_within(measure: MicroBytes, state: State, weights: Sequence[str], cycles: int) -> float:
+    """The largest part of the weights that takes no more cycles, shared by layers as the usual score shares them."""
+    scored = {name: state[name] for name in weights}
+    curves, thresholds = score_curves(scored, "lamp"), np.logspace(0, -12, THRESHOLDS)
+    counts = {name: curve.counts_above(thresholds) for name, curve in curves.items()}
+    parts = np.sum(list(counts.values()), 0) / sum(weight.numel() for weight in scored.values())
+    least, most = 0, THRESHOLDS - 1  # as few weights, and all of them
+    while parts[most] - parts[least] > FINEST and most - least > 1:
+        middle = int(np.searchsorted(parts[least + 1 : most], (parts[least] + parts[most]) / 2)) + least + 1
+        middle = min(middle, most - 1)
+        kept = {name: _largest_of(weight, int(counts[name][middle])) for name, weight in scored.items()}
+        plan = measure.plan({**state, **kept})
+        least, most = (middle, most) if estimate(plan, plan.level).cycles <= cycles else (least, middle)
+    return float(parts[least]) if least else 0.0
+
+
+def _largest_of(weight: torch.Tensor, count: int) -> torch.Tensor:
+    """The same with zeros for all but `count` weights.
+
+    >>> _largest_of(torch.tensor([1.0, -3.0, 2.0]), 2).tolist()
+    [0.0, -3.0, 2.0]
+    """
+    flat = weight.flatten()
+    kept = torch.zeros_like(flat)
+    places = flat.abs().topk(count).indices
+    kept[places] = flat[places]
+    return kept.reshape(weight.shape)
 
 
 def describe_micro(stored: StoredModel, clock: float | None, level: str) -> dict[str, Any]:
