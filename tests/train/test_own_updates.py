@@ -389,3 +389,13 @@ def test_only_norms_that_may_come_after_a_bounded_layer_are_stale(mode: str, tel
     assert [each.category.__name__ for each in told] == ["StaleStatistics"] * tells
     assert isinstance(model.last, torch.Tensor), "the network's own attributes are left alone"
     assert torch.equal(random, torch.get_rng_state())
+
+
+def test_mistakes_say_what_to_do() -> None:
+    with pytest.raises(mb.RuleError, match="bound is 3; give a function, or leave it out"):
+        mb.Update(("own",), (), bound=3)  # type: ignore[arg-type]
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    reg = mb.attach(optimizer, model, {"*": mb.l0_project(0.5)})
+    with pytest.raises(mb.RuleError, match=r"lacks .*: load what state_dict\(\) of attached rules gave"):
+        reg.load_state_dict(optimizer.state_dict())
