@@ -11,11 +11,13 @@ from small import EVERY, SCALE, STEPS, Small, digits, small_problem
 from torch import nn
 
 import membound as mb
+from membound.capture import capture
 from membound.errors import MemboundError, TrainingError
 from membound.search.allocation import NonzeroCost
 from membound.search.bound import NetworkBound, Ramp
 from membound.search.measure import Nonzeros
 from membound.search.problem import bounded_weights
+from membound.store.choice import value_types
 from membound.train.loop import Interrupted, take_steps
 from membound.train.recipe import modern
 from membound.train.run import Run, Settings
@@ -454,3 +456,40 @@ def test_a_recipe_without_a_single_projection_ends_at_the_limit(tmp_path):
     for _ in take_steps(run, lambda: False):
         pass
     check_use(run, problem, 3_000)
+
+
+def test_which_weights_are_bounded_by_default():
+    model = nn.ModuleDict(
+        {
+            "embedding": nn.Embedding(4, 8),
+            "lstm": nn.LSTM(8, 8),
+            "attention": nn.MultiheadAttention(8, 2),
+            "norm": nn.LayerNorm(8),
+            "head": nn.Linear(8, 2),
+        }
+    )
+    usual = ("embedding.weight", "attention.out_proj.weight", "head.weight")
+    assert bounded_weights(model) == usual
+    assert bounded_weights(model, ("*", "attention.in_proj_weight", "lstm.weight_ih_l0")) == (
+        *usual,
+        "attention.in_proj_weight",
+        "lstm.weight_ih_l0",
+    )
+
+
+def test_the_first_layer_is_one_layer_of_all_branches():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.second, self.first, self.head = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+
+        def forward(self, x):
+            return self.head(self.first(x).relu() + self.second(x).relu())
+
+    model = capture(Two().eval(), torch.zeros(1, 8))
+    types = value_types(model, "p4")
+    assert {name: types[name] for name in types if name.endswith("weight")} == {
+        "first.weight": "p8",
+        "second.weight": "p4",
+        "head.weight": "p4",
+    }

@@ -5,6 +5,7 @@ import io
 import itertools
 import math
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -334,3 +335,67 @@ def test_finish_says_that_statistics_of_batch_norms_are_of_denser_networks(updat
 def test_it_says_nothing_where_they_are_not(update: mb.Update) -> None:
     with_norm(update)  # warnings are errors here
     with_norm(SPARSE, track_running_stats=False)
+
+
+class Branches(nn.Module):
+    """A bounded layer beside a norm; `mode` says what else there is."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self.mode, self.steps = mode, 0
+        self.first, self.norm, self.bounded = nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.last = x
+        x = self.first(x)
+        if self.mode == "beside":
+            return self.norm(x) + self.bounded(x)
+        if self.mode == "joined":
+            return self.norm(x + self.bounded(x))
+        if self.mode == "in place":
+            y = x.clone()
+            y.add_(self.bounded(x))
+            return self.norm(y)
+        if self.mode == "again":
+            return self.norm(self.bounded(self.norm(x)))
+        if self.mode == "by values" and x.sum() > 1e9:
+            return x
+        return self.bounded(self.norm(x))
+
+
+@pytest.mark.parametrize(
+    ("mode", "tells"),
+    [
+        ("before", False),
+        ("beside", False),
+        ("joined", True),
+        ("in place", True),
+        ("again", True),
+        ("by values", True),
+    ],
+)
+def test_only_norms_that_may_come_after_a_bounded_layer_are_stale(mode: str, tells: bool) -> None:
+    model = Branches(mode)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    reg = mb.attach(optimizer, model, {"bounded": SPARSE})
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.randn(16, 8)).square().mean().backward()
+        optimizer.step()
+    random = torch.get_rng_state()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        reg.finish()
+    assert [each.category.__name__ for each in told] == ["StaleStatistics"] * tells
+    assert isinstance(model.last, torch.Tensor), "the network's own attributes are left alone"
+    assert torch.equal(random, torch.get_rng_state())
+
+
+def test_mistakes_say_what_to_do() -> None:
+    with pytest.raises(mb.RuleError, match="bound is 3; give a function, or leave it out"):
+        mb.Update(("own",), (), bound=3)  # type: ignore[arg-type]
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    reg = mb.attach(optimizer, model, {"*": mb.l0_project(0.5)})
+    with pytest.raises(mb.RuleError, match=r"lacks .*: load what state_dict\(\) of attached rules gave"):
+        reg.load_state_dict(optimizer.state_dict())

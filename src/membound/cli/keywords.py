@@ -58,6 +58,8 @@ def _mark_bare(text: str, options: Mapping[str, str]) -> str:
 
     >>> _mark_bare("run belongs to another run: lr was 0.01, and is not given now", {"lr": "--lr"})
     'run belongs to another run: --lr was 0.01, and is not given now'
+    >>> _mark_bare("run belongs to another run: dense was true, and is false now", {"dense": "--no-dense"})
+    'run belongs to another run: --no-dense was not given, and is given now'
     """
     if not options:
         return text
@@ -67,6 +69,14 @@ def _mark_bare(text: str, options: Mapping[str, str]) -> str:
     def replaced(found: re.Match[str]) -> str:
         return re.sub(rf"\b{name}{end}", lambda word: options[word[0]], found[0])
 
+    given = {"true": "not given", "false": "given"}  # of an option that turns something off
+    off = "|".join(re.escape(each) for each, option in options.items() if option.startswith("--no-"))
+    if off:
+        text = re.sub(
+            rf"(?<=[:;] )({off}) was (true|false), and is (true|false) now",
+            lambda w: f"{options[w[1]]} was {given[w[2]]}, and is {given[w[3]]} now",
+            text,
+        )
     was = {each for each, option in options.items() if not option.startswith("--no-")}  # which has no value
 
     text = re.sub(rf"^{name}{end}(?:(?:, | and | or ){name}{end})*", replaced, text)

@@ -6,7 +6,7 @@ trained on all training images, as one population where that is possible, and ju
 """
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack, overload
@@ -44,6 +44,7 @@ from membound.search.problem import Problem, Target
 from membound.search.progress import tell_resumed, watch_of
 from membound.search.ranks import open_together
 from membound.search.request import TEACHERS, Choices, Examples, Keywords, split_keywords
+from membound.search.same_fit import describe_fit, differing_options
 from membound.search.seeds import describe_call, fit_seeds
 from membound.search.setup import make_problem
 from membound.search.stages import Stages
@@ -53,13 +54,6 @@ from membound.search.widths import SHARE, check_width, of_width
 from membound.search.within import check_searchable
 from membound.search.workshop import Workshop, this_process
 from membound.signatures import show_fields_
-from membound.train.fingerprints import (
-    describe_function,
-    describe_preprocess,
-    describe_split,
-    describe_task,
-    network_digest,
-)
 from membound.train.loop import Interrupted
 from membound.train.parallel import choose_device, join
 from membound.train.population import trains_together
@@ -68,15 +62,6 @@ from membound.units import LEVELS, parse_latency
 
 Model = nn.Module | Callable[[], nn.Module]
 One = Amount | None
-TEACHING = ("teacher", "temperature", "teacher_part")
-# What a user calls parts of what a run directory keeps, where the last word of their place does not say it.
-PARAMETERS = {
-    "wanted.may_widen": "values",
-    "data.train": "train_data",
-    "data.validation": "val_data",
-    "data.test": "test_data",
-    "network": "model",
-}
 
 
 @overload
@@ -199,8 +184,8 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
     narrowest = of_width(problem, min(widths))  # what this one cannot be brought under, none can
     plans = make_plans(narrowest, limits, bound.members, bound.average, choices.seed)
     run_dir = None if place.run_dir is None else Path(place.run_dir)
-    described, parameters = _describe(problem, bound, choices), {**PARAMETERS, "wanted.amounts": bound.name}
-    with open_together(world, run_dir, described, parameters) as directory:
+    described, differing = describe_fit(problem, bound, choices), partial(differing_options, bound.name)
+    with open_together(world, run_dir, described, differing) as directory:
         if run_dir is not None:
             tell_resumed(directory, watch)
         workers = place.workers or this_process(device)
@@ -375,61 +360,3 @@ def _storable(problem: Problem) -> Problem:
             if problem.target.values not in WIDER:
                 raise  # something else is wrong
             problem = widened(problem)
-
-
-def _describe(problem: Problem, bound: Bound, choices: Choices) -> dict[str, Any]:
-    """What must be the same for a fit to go on; run directories keep it, so its names stay."""
-    data = problem.data
-    splits = {"train": data.train, "validation": data.given, "test": data.test}
-    wanted = {
-        "amounts": [str(amount) for amount in bound.amounts],
-        "stages": bound.stages.describe() if isinstance(bound.stages, Stages) else None,
-        "strategy": describe_function(choices.strategy)
-        if callable(choices.strategy)
-        else choices.strategy_name,
-        **{name: getattr(bound, name) for name in ("within", "members", "average", "may_widen")},
-        **{name: getattr(choices, name) for name in ("seed", "dense", "greedy_step")},
-    }
-    elsewhere = (
-        "strategy",
-        "seed",
-        "seeds",
-        "dense",
-        "loss",
-        "score",
-        "augment",
-        "effort",
-        "widths",
-        "smoothing",
-        "precision",
-        *TEACHING,
-    )
-    chosen = {
-        each.name: getattr(choices, each.name) for each in fields(choices) if each.name not in elsewhere
-    }
-    taught = None if problem.teaching is None else problem.teaching.describe()
-    if choices.teacher == teachers.AUTO:
-        taught = [teachers.AUTO, *teachers.teaching_numbers(choices)]
-    elif teachers.dense_teaches(problem, bound, choices):
-        taught = [teachers.DENSE, *teachers.teaching_numbers(choices)]
-    beside = {
-        "augment": str(problem.training.augment) if problem.training.augment else None,
-        "teacher": taught,
-        "widths": None if choices.widths is None else list(choices.widths),
-        "smoothing": choices.smoothing or None,
-        "precision": choices.precision if choices.precision != "float32" else None,
-        "latency": None if bound.latency is None else [str(bound.latency), bound.threads],
-        "pixels": None if data.pixels is None else describe_preprocess(data.pixels),
-    }
-    return {
-        "wanted": wanted,
-        "target": {name: v for name, v in vars(problem.target).items() if v is not None},
-        "choices": {name: list(v) if isinstance(v, tuple) else v for name, v in chosen.items()},
-        "recipe": problem.training.recipe.describe(),
-        "network": network_digest(problem.make(choices.seed)),
-        "data": {name: None if split is None else describe_split(split) for name, split in splits.items()},
-        "preprocess": describe_preprocess(data.preprocess),
-        "classes": data.classes,
-        "task": describe_task(problem.task),
-        **{name: value for name, value in beside.items() if value is not None},  # as before there was any
-    }

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from membound.errors import TrainingError, a_kind
 from membound.machine import describe
+from membound.search.differences import Differing, find_differences, refuse_another
 from membound.store.whole import replace_file
 from membound.train.checkpoint import locked, read_tensors, write_tensors
 
@@ -229,12 +230,12 @@ def open_run(
     path: Path | None,
     config: Mapping[str, Any],
     about: Mapping[str, Any] | None = None,
-    parameters: Mapping[str, str] | None = None,
+    differing: Differing = find_differences,
 ) -> Iterator[RunDirectory]:
     """Begin a run, or go on with the one that is there; without a path, in a folder that vanishes.
 
-    `config` says what the run is: another one is refused. `about` joins the description of this start; `parameters`
-    says which parameter of the caller stands behind a place in the config, by the place's beginning.
+    `config` says what the run is: another one is refused. `about` joins the description of this start; `differing`
+    says in the caller's words where two configs part.
 
     >>> with open_run(None, {"budget": 40960}) as run:
     ...     _ = run.record("round-1.dense", {"accuracy": 98.5}, None)
@@ -254,7 +255,7 @@ def open_run(
             reason = error.strerror or error
             raise TrainingError(f"{path} cannot be a run directory: {reason}: choose another") from error
         if begun:
-            _check_same(_read_config(path), wanted, path, parameters or {})
+            refuse_another(_read_config(path), wanted, path, differing)
         else:
             with _writing(path / LEDGER):
                 (path / LEDGER).touch()  # before the config: where that is, a ledger was
@@ -297,56 +298,6 @@ def _read_config(path: Path) -> dict[str, Any]:
     raise TrainingError(
         f"{path / CONFIG} is not the config of a run ('{FORMAT}'): restore it, or choose another run directory"
     )
-
-
-def _check_same(
-    there: dict[str, Any], wanted: dict[str, Any], path: Path, parameters: Mapping[str, str]
-) -> None:
-    said: dict[str, str] = {}
-    for place, old, new in find_differences(there, wanted):
-        name = place
-        if parameters:  # what the caller calls it: by the last word of the place, unless it says otherwise
-            named = (name for begin, name in parameters.items() if place.startswith(begin))
-            name = next(named, re.sub(r"\[\d+\]", "", place).rpartition(".")[2])
-        was, now = ("not given" if each in ("null", "absent") else each for each in (old, new))
-        said.setdefault(name, f"{name} was {was}, and is {now} now")
-    if said:
-        raise TrainingError(
-            f"{path} belongs to another run: {'; '.join(said.values())}: "
-            "choose another run directory, or give the options as they were",
-            about=list(said),
-        )
-
-
-def find_differences(old: Any, new: Any, name: str = "") -> Iterator[tuple[str, str, str]]:
-    """Where two JSON values part, with short texts of both; 1 and 1.0 are two: a count and a fraction.
-
-    Texts are alike where they differ in spaces alone, as sizes may.
-
-    >>> list(find_differences({"a": [1, 2], "b": "4 KB", "c": 3}, {"a": [1, 2.0], "b": "4KB"}))
-    [('a[1]', '2', '2.0'), ('c', '3', 'absent')]
-    """
-    if isinstance(old, dict) and isinstance(new, dict):
-        pairs: Iterator[tuple[str, Any, Any]] = (
-            (f"{name}.{key}" if name else key, old.get(key, _ABSENT), new.get(key, _ABSENT))
-            for key in {**old, **new}
-        )
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        pairs = ((f"{name}[{index}]", *both) for index, both in enumerate(zip(old, new, strict=True)))
-    else:
-        if _text(old).replace(" ", "") != _text(new).replace(" ", ""):
-            yield name, _text(old, 60), _text(new, 60)
-        return
-    for place, one, other in pairs:
-        yield from find_differences(one, other, place)
-
-
-_ABSENT = object()
-
-
-def _text(value: Any, length: int | None = None) -> str:
-    text = "absent" if value is _ABSENT else json.dumps(value, sort_keys=True)
-    return text if length is None or len(text) <= length else f"{text[:length]}..."
 
 
 def _describe_start(path: Path, about: Mapping[str, Any]) -> None:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from membound.errors import MemboundError
-from membound.search.ledger import JOBS, RunDirectory, find_differences, open_run
+from membound.search.differences import Differing, find_differences
+from membound.search.ledger import JOBS, RunDirectory, open_run
 from membound.train.parallel import World
 
 
 @contextmanager
 def open_together(
-    world: World, path: Path | None, config: Mapping[str, Any], parameters: Mapping[str, str]
+    world: World, path: Path | None, config: Mapping[str, Any], differing: Differing
 ) -> Iterator[RunDirectory]:
     """`open_run` in the leader, and a copy of what it holds in the others."""
     check_alike(world, config)
@@ -26,7 +27,7 @@ def open_together(
         found: list[RunDirectory] = []
 
         def open_here() -> list[tuple[str, bool]]:
-            found.append(stack.enter_context(open_run(path, config, parameters=parameters)))
+            found.append(stack.enter_context(open_run(path, config, differing=differing)))
             return [(entry.key, entry.has_weights) for entry in found[0].entries()]
 
         finished = world.from_leader(open_here)

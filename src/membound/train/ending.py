@@ -4,8 +4,8 @@ import warnings
 from collections.abc import Sequence
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
+from membound.train.downstream import norms_may_follow
 from membound.train.rules import Target
 
 STACK = 4  # from here to who calls finish()
@@ -70,10 +70,10 @@ def tell_ending(
 
 
 def _tell_stale(model: nn.Module, constrained: Sequence[Target], steps: int) -> None:
-    """Warn where weights left their bounds between steps, and the network has batch norms that averaged meanwhile."""
-    left = [target.name for target in constrained if target.update.leaves_bound]
-    norms = any(isinstance(each, _BatchNorm) and each.running_mean is not None for each in model.modules())
-    if left and norms:
+    """Warn where weights left their bounds between steps, and batch norms after them averaged meanwhile."""
+    leaving = [target for target in constrained if target.update.leaves_bound]
+    if leaving and norms_may_follow(model, [target.weight for target in leaving]):
+        left = [target.name for target in leaving]
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
         warnings.warn(
             f"batch norm: '{left[0]}'{more} left the bound between projections, so running statistics are partly those "

@@ -89,7 +89,8 @@ def check_fits(model: nn.Module, feeder: Feeder, task: Task = CLASSIFICATION) ->
         loss = task.batch_loss(outputs, targets)
     if not math.isfinite(float(loss.detach())):
         raise TrainingError(
-            f"the loss of one example is {float(loss.detach())}: it must be finite before training begins"
+            f"the loss of one example is {float(loss.detach())}: it must be finite before training begins: "
+            "look for inputs that are NaN or infinite, logarithms of 0 and divisions by 0"
         )
 
 

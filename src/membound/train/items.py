@@ -78,7 +78,9 @@ def from_items(dataset: Any, reading: Reading | None = None, collate: Collate | 
             f"{type(dataset).__name__} has no length ({reason_of(error)}): define __len__"
         ) from error
     if count == 0:
-        raise DataError("the data has no examples")
+        raise DataError(
+            "the data has no examples: give at least one, such as a Dataset whose len() is over 0"
+        )
     dataset, collate = _with_rows(dataset, collate)
     first, _ = next(_read_items(dataset, [0], collate))
     if first.size == 0:

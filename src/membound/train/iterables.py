@@ -55,7 +55,9 @@ def read_all(data: Iterable[Any], most: int = MOST_BYTES) -> tuple[Array, Array]
         xs += list(x) if batched else [x]
         ys += list(y) if batched else [y]
     if not xs:
-        raise DataError("the data has no examples")
+        raise DataError(
+            "the data has no examples: it must give at least one batch each time that it is iterated"
+        )
     return _stacked(xs, "x"), _stacked(ys, "y")
 
 

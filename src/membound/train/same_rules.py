@@ -19,7 +19,9 @@ l0_project(0.2, 100): attach the same rules, or start over
     if not isinstance(state, Mapping):
         raise RuleError(f"the saved state is {state!r}: load what state_dict() gave")
     if missing := here.keys() - state.keys() - {"rules", "state"}:  # which older ones do not have
-        raise RuleError(f"the saved state lacks {', '.join(sorted(missing))}: it is not from state_dict()")
+        raise RuleError(
+            f"the saved state lacks {', '.join(sorted(missing))}: load what state_dict() of attached rules gave"
+        )
     for key in ("total_steps", "layers"):
         if state[key] != here[key]:
             raise RuleError(

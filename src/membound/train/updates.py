@@ -370,7 +370,7 @@ def chain(*updates: Update) -> Update:
 def _check_function(name: str, given: Any, ways: Sequence[tuple[str, ...]]) -> None:
     """What cannot be called as it will be is refused now, not in the middle of the first step."""
     if not callable(given):
-        raise RuleError(f"Update: {name} is {given!r}; it is a function, or None")
+        raise RuleError(f"Update: {name} is {given!r}; give a function, or leave it out")
     wrong = [misfit(name, given, arguments) for arguments in ways]
     if None not in wrong:
         raise RuleError(f"Update: {wrong[0]}")
