@@ -90,7 +90,13 @@ def test_far_below_dense_is_said_first_of_a_microcontroller(errors, far):
     result = {"finals": [final], "dense": {"accuracy": 98.0, "errors": 20, "images": 1000}}
     lines = make_lines(result, Score())
     assert lines[0].startswith("Far below dense: 60.00 ± 1.55 % in 3,852 bytes of flash") is far
-    assert any("38.0 points below dense. Try more room, since flash binds" in line for line in lines) is far
+    assert (
+        any(
+            "38.0 points below dense. Try more room, since flash is the limiting bound" in line
+            for line in lines
+        )
+        is far
+    )
     del final["micro"]
     assert not make_lines(result, Score())[0].startswith("Far below dense")
 
@@ -150,4 +156,4 @@ def test_the_bound_that_leaves_a_network_below_dense_is_named(facts, said):
     final["latency_bound"] = {"bound_ms": 40.0}
     result = {"finals": [final], "dense": {"accuracy": 93.0, "errors": 70, "images": 1000}}
     last = say_advice(result | {"command": "membound fit"})
-    assert (last[-1].endswith(said) and "binds" in last[-1]) if said else last == []
+    assert (last[-1].endswith(said) and "limiting bound" in last[-1]) if said else last == []

@@ -172,7 +172,7 @@ def _say_binding(finals: list[Facts], result: Facts) -> list[str]:
     >>> micro = {"flash_bytes": 7950, "compiled_with": "-O2"}
     >>> final = {"accuracy": 90.0, "errors": 100, "images": 1000, "limit": 8000, "micro": micro}
     >>> print(*_say_binding([final], {"dense": {"accuracy": 93.0}, "command": "membound fit"}))
-    Flash binds (7,950 of 8,000 bytes): allow more (--budget), or compile for size (--compiled Os).
+    Flash is the limiting bound (7,950 of 8,000 bytes): allow more (--budget), or compile for size (--compiled Os).
     """
     said = []
     for final in finals:
@@ -190,8 +190,8 @@ def _say_far(finals: list[Facts], result: Facts) -> str | None:
     >>> final = {"accuracy": 60.0, "errors": 400, "images": 1000, "limit": 3900, "micro": micro}
     >>> dense = {"accuracy": 98.0, "errors": 20, "images": 1000}
     >>> print(_say_far([final], {"dense": dense, "command": "membound fit"}))
-    It is 38.0 points below dense. Try more room, since flash binds (3,852 of 3,900 bytes): allow more (--budget); \
-or train for longer (--steps), search for longer (--effort best), or at a lower rate (--lr).
+    It is 38.0 points below dense. Try more room, since flash is the limiting bound (3,852 of 3,900 bytes): allow more \
+(--budget); or train for longer (--steps), search for longer (--effort best), or at a lower rate (--lr).
     """
     for final in finals:
         gap = points_far_below(final, find_part(result, "dense"))
@@ -266,7 +266,7 @@ def _say_room(final: Facts, result: Facts) -> str:
     ' 412 bytes may also be too few: raise the budget.'
     >>> micro = {"weight_bytes": 66, "flash_bytes": 3852, "compiled_with": "-Os"}
     >>> _say_room({"file_bytes": 404, "limit": 3900, "micro": micro}, {})
-    ' 66 bytes of weights may also be too few. Flash binds (3,852 of 3,900 bytes): allow more (budget).'
+    ' 66 bytes of weights may also be too few. Flash is the limiting bound (3,852 of 3,900 bytes): allow more (budget).'
     """
     if micro := find_part(final, "micro"):
         small = find_number(micro, "weight_bytes") or FEW_BYTES

@@ -118,13 +118,13 @@ def say_more_room(final: Facts, with_options: bool) -> str:
 
     >>> micro = {"ms": 2.99, "flash_bytes": 3852, "compiled_with": "-Os"}
     >>> print(say_more_room({"micro": micro, "limit": 8000, "latency_bound": {"bound_ms": 3.0}}, True))
-    the bound on time binds (2.99 of 3 ms): allow more (--latency), or compile for speed (--compiled O2)
+    time is the limiting bound (2.99 of 3 ms): allow more (--latency), or compile for speed (--compiled O2)
     >>> print(say_more_room({"micro": micro | {"compiled_with": "-O2"}, "limit": 3900}, False))
-    flash binds (3,852 of 3,900 bytes): allow more (budget), or compile for size (compiled="Os")
+    flash is the limiting bound (3,852 of 3,900 bytes): allow more (budget), or compile for size (compiled="Os")
     >>> slow = micro | {"at_O2": {"flash_bytes": 6308, "ms": 2.1}}
     >>> print(say_more_room({"micro": slow, "limit": 5000, "latency_bound": {"bound_ms": 3.0}}, True))
-    the bound on time binds (2.99 of 3 ms): allow more (--latency), or compile for speed (--compiled O2), which takes \
-6,308 bytes of flash
+    time is the limiting bound (2.99 of 3 ms): allow more (--latency), or compile for speed (--compiled O2), which \
+takes 6,308 bytes of flash
     >>> say_more_room({"micro": micro, "limit": 8000}, True)
     'flash and time are not the limit: try a wider network (--widths 1,1.5,2, if its function takes a width)'
     """
@@ -152,13 +152,15 @@ def say_binding(final: Facts, with_options: bool) -> str | None:
         if beside is not None and room is not None and beside[1] > room:
             beyond = f", which takes {show_count(beside[1])} bytes of flash"
         other = f", or compile for speed ({faster}){beyond}" if helps else ", or take a faster clock"
-        return f"the bound on time binds ({taken:.3g} of {allowed:g} ms): allow more ({dashes}latency){other}"
+        return (
+            f"time is the limiting bound ({taken:.3g} of {allowed:g} ms): allow more ({dashes}latency){other}"
+        )
     flash, limit = find_flash(final), find_limit(final)
     if flash is not None and limit is not None and flash >= NEARLY * limit:
         less = "--compiled Os" if with_options else 'compiled="Os"'
         other = "" if small else f", or compile for size ({less})"
-        said = f"flash binds ({show_count(flash)} of {show_count(limit)} bytes): allow more ({dashes}budget){other}"
-        return said + _say_tables(final)
+        said = f"flash is the limiting bound ({show_count(flash)} of {show_count(limit)} bytes)"
+        return f"{said}: allow more ({dashes}budget){other}{_say_tables(final)}"
     return None
 
 
