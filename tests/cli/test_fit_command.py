@@ -506,9 +506,12 @@ def test_the_time_left_is_that_of_all_trainings_of_the_stage():
     assert board.headline() == "training", "one look says nothing about the pace"
     now[0] = 4.0
     board.show(jobs[0], Progress(30, 100, 1.0))
-    assert board.headline() == "training: about 54.0 s left"
+    assert board.headline() == "training", "less than a tenth of the stage was seen"
     now[0] = 6.0
+    board.show(jobs[0], Progress(40, 100, 1.0))
     assert board.headline() == "training: about 52.0 s left"
+    now[0] = 8.0
+    assert board.headline() == "training: about 50.0 s left"
 
 
 def test_the_time_of_the_whole_fit_is_beside_that_of_the_stage():

@@ -154,9 +154,9 @@ def test_scales_in_the_cost_and_in_the_file(section, kind, folded):
 
 
 def test_how_the_bound_is_found(section):
-    assert f"After at most {bound.TRIES} trials" in section
-    assert f"takes {100 * bound.CLOSE:g} to 100 % of the budget" in section
-    assert f"leaves over {100 * (1 - bound.FULL):g} % unused" in section
+    assert f"**The trials** are at most {bound.TRIES} each time" in section
+    assert f"as soon as the file takes {100 * bound.CLOSE:g} to 100 % of the budget" in section
+    assert f"If the best trial takes less than {100 * bound.FULL:g} % there" in section
     assert f"more than {allocation.POINTS:,} weights" in section
 
 
