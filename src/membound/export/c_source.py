@@ -84,8 +84,8 @@ void net_start(net_context *context);
 
 /* Feed the next row: {channels} x {width} bytes ({about}). The byte for channel c and column x is
  * row[c * channel_step + x * pixel_step]; if the channels of each column are next to each other, call
- * net_feed_row(context, row, 1, NET_CHANNELS). Returns 1 with the last row, when the outputs are ready, else 0. Rows
- * that you feed after the last one are dropped, until you call net_start.
+ * net_feed_row(context, row, 1, NET_CHANNELS). Returns 1 with the last row, when the outputs are ready, else 0. Until
+ * you call net_start, rows that you feed after the last one are dropped, with 1 as well.
  * The row is copied: you can reuse its buffer as soon as the call returns. */
 int net_feed_row(net_context *context, const uint8_t *row, uint32_t channel_step, uint32_t pixel_step);
 

@@ -316,7 +316,7 @@ def _say_flash(final: Facts) -> str:
     """What the budget allows, and what the other way to compile takes."""
     other, limit = find_other(final), find_limit(final)
     within = "" if limit is None else f"of {show_count(limit)} bytes allowed, "
-    beside = "" if other is None else f"; {show_count(other[1])} at {other[0]}"
+    beside = "" if other is None else f"; at {other[0]} it takes {show_count(other[1])}"
     return unbroken(f"{within}at {find_level(final)}{beside}")
 
 
