@@ -388,7 +388,7 @@ def test_the_microcontroller_section_tells_estimates_from_counted_times():
         in said
     )
     counted = f"{small['ms_at_80_mhz']} ms and {fast['ms_at_80_mhz']} ms"
-    assert f"The cycles that we counted on an emulated one take {counted}" in said
+    assert f"The instructions that an emulated Cortex-M4 ran take {counted} at that clock" in said
     taken = {row["name"]: row["levels"]["-O2"]["instructions"] for row in results("micro-tflm")["rows"]}
     times = taken["membound: keywords, fitted"] / taken["tflm: keywords"]
     assert f"{times:.1f} times as many instructions at -O2" in said

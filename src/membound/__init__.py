@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from membound.run.micro_net import MicroNet
     from membound.run.net import Net, load
     from membound.search.cluster import ray_cluster
-    from membound.search.deployed import Fitted, write_report
+    from membound.search.deployed import Fitted
     from membound.search.fit import fit
+    from membound.search.reports import write_report
     from membound.search.stages import Stages
     from membound.train.regularizer import Regularizer, attach
     from membound.train.schedules import constant, cosine, ramp, steps
@@ -117,7 +118,7 @@ _HOME = {
     "ray_cluster": "membound.search.cluster",
     "save": "membound.capture.save",
     "steps": "membound.train.schedules",
-    "write_report": "membound.search.deployed",
+    "write_report": "membound.search.reports",
 }
 
 

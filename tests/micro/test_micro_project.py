@@ -595,7 +595,9 @@ def test_clock_and_compiler_are_those_that_are_asked_for(calibrated, tmp_path, c
     assert "| at 64 MHz |" in readme
     rows = re.findall(r"^\| (-O\w) \| ([\d,]+) \|", readme, re.MULTILINE)
     assert [level for level, _ in rows] == ["-O2", "-Os"]
-    assert "compiled\n  with -O2 for a Cortex-M4" in readme
+    assert "compiled with\n  -O2 for a Cortex-M4" in readme
+    assert "export again with `--compiled Os`" in readme, "weights lie in other forms there"
+    assert "| exported for |" in readme
     assert "-mthumb -O2 -c net.c" in readme
     cmake = (tmp_path / "c" / "CMakeLists.txt").read_text()
     assert 'set(CMAKE_C_FLAGS_RELEASE "-O2 -DNDEBUG")' in cmake

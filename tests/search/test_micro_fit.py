@@ -95,7 +95,7 @@ def test_flash_and_time_are_bounded_as_c_is_compiled(fitted, tmp_path):
     assert 0.85 * allowed < micro["ms"] == micro["at_O2"]["ms"] <= allowed < micro["at_Os"]["ms"]
     assert micro["at_Os"]["flash_bytes"] < budget - 1_000
     assert any("compiled with -O2; flash takes" in note for note in bound.facts["tried"])
-    assert not any("time is the bound" in note for note in bound.facts["tried"])
+    assert not any("time is the limiting bound" in note for note in bound.facts["tried"])
     (_, flash), _, (_, speed), *_ = on_device(describe_final(bound))
     assert "of code at -O2 for a Cortex-M4" in flash
     assert flash.endswith(f"{micro['at_Os']['flash_bytes']:,} if exported for -Os")

@@ -62,14 +62,14 @@ def _say_input(plan: MicroPlan, prefix: str, fixed: FixedInput | None) -> str:
     if not plan.net.takes_pixels:
         said += (
             f" `{prefix}_input(number, channel)` converts a number to the byte to feed; the number is as in the "
-            "training data, before any preparation. `main.c` reads float32 and does this."
+            "training data, before any preparation. `main.c` reads such numbers, as float32, and converts them."
         )
         if fixed is not None:
             counted = ", ".join(f"{unit:g}" for unit in fixed.units)
             said += (
-                f" `{prefix}_input_fixed(number, channel)` does it in integers: a count of 1 stands for {counted}"
-                f"{'' if len(fixed.units) == 1 else ' (one for each channel)'}. `./build/main --counts` reads int32 "
-                "and does this."
+                f" `{prefix}_input_fixed(number, channel)` converts an integer, and computes in integers: a count of "
+                f"1 stands for {counted}{'' if len(fixed.units) == 1 else ' (one for each channel)'}. "
+                "`./build/main --counts` reads such integers, as int32."
             )
         kind = '.astype("float32")'
     said += f" With numpy, write x [N, {channels}{'' if is_vector else f', {height}, {width}'}] to a file for `main`"
@@ -174,9 +174,9 @@ Compile these three files, and put this folder on the include path. Leave `main.
     arm-none-eabi-gcc -mcpu=cortex-m4 -mthumb {level} -c {prefix}.c membound_micro.c membound_micro_conv.c
 
 In CMake, add this folder with `add_subdirectory` and link `{prefix}`. For bare metal (CMAKE_SYSTEM_NAME is Generic),
-that compiles with {level}, too, unless CMAKE_BUILD_TYPE is set. {other} {more}: set
-`-DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE={other}`. Without a C library, compile with -ffreestanding and
-bring your own `memcpy` and `memset`.
+that compiles with {level}, too, unless CMAKE_BUILD_TYPE is set. {other} {more}: to
+compile with it, export again with `--compiled {other[1:]}`. Without a C library, compile with -ffreestanding and bring
+your own `memcpy` and `memset`.
 
 ## 3. Check it on the device
 
@@ -196,26 +196,26 @@ Compile `{prefix}_test.c`, too. Run the test on every new board, and whenever th
 {names}{left}
 ## Flash and RAM
 
-- Flash: {constants:,} bytes of constants (with 4-byte pointers), and about {code:,} bytes of code, compiled
-  with {level} for a Cortex-M4. `memcpy` and `memset` are not included: about {LIBRARY_BYTES} bytes of newlib-nano,
-  unless your firmware has them.{floats}
-- RAM: {plan.context_bytes:,} bytes, `sizeof({prefix}_context)`: an arena of {layout.nbytes:,} and row counters. A
-  call takes at most {STACK_BYTES} bytes of stack at -Og, -Os and -O2, and {STACK_UNOPTIMIZED} at -O0. You feed
-  the input row by row, so that not all of it is in RAM.
+- Flash: {constants:,} bytes of constants (with 4-byte pointers), and about {code:,} bytes of code, compiled with
+  {level} for a Cortex-M4. `memcpy` and `memset` are not included: about {LIBRARY_BYTES} bytes of newlib-nano, unless
+  your firmware has them already.{floats}
+- RAM: {plan.context_bytes:,} bytes, `sizeof({prefix}_context)`: an arena of {layout.nbytes:,}, and row counters. In
+  addition, a call takes at most {STACK_BYTES} bytes of stack at -Og, -Os and -O2, and {STACK_UNOPTIMIZED} at -O0. You
+  feed the input row by row, so it need not be in RAM as a whole.
 - If your program calls the self test, its input and outputs take {tested:,} bytes of flash. It takes no RAM of its own.
 - The arena holds {how}: with line buffers it takes {plan.rows_bytes:,} bytes, with whole maps {plan.whole_bytes:,}.
 
 ## Time
 
-This is how long one {one} takes on a Cortex-M4 if flash has no wait states. Flash is constants and code. Times are
-estimates: {say_off(*LEVELS)}.
+This is how long one {one} takes on a Cortex-M4 if flash has no wait states. Each row is for an export at that level;
+flash is constants and code. Times are estimates: {say_off(*LEVELS)}.
 
-| compiled with | bytes of flash | instructions | cycles | at {show_clock(hz)} | longest call | its instructions |
+| exported for | bytes of flash | instructions | cycles | at {show_clock(hz)} | longest call | its instructions |
 |---|---|---|---|---|---|---|
 {times}
 
 The longest call of `{prefix}_feed_row` is often the last one of an {one}, which computes all that is left; others are
-much shorter. Tasks of the same priority are blocked for that long.
+much shorter. Tasks of a lower or the same priority may wait for that long.
 
 {time_said}
 

@@ -19,7 +19,9 @@ _POINTERS = {"stream", "palette", "bias", "multiplier", "shift", "table"}
 _PARTS = {"weight": "mb_weight", "scale": "mb_scale", "sum": "mb_sum", "pool": "mb_pool"}
 _PER_LINE = 24
 ABOUT_BYTES = {"image": "pixels, 0 to 255", "example": "uint8, as the training data has them"}
-FIRST_LINE = "/* A network that membound wrote: include this, compile net.c and the runtime beside it. */"
+FIRST_LINE = (
+    "/* A network that membound wrote: include this header, and compile net.c and the runtime next to it. */"
+)
 MOST_NAMES = 100  # classes that are listed
 WIDE = 118  # columns
 
@@ -57,7 +59,7 @@ def header_text(
 extern "C" {{
 #endif
 
-#define NET_ID 0x{identify(net)}u /* which network it is: `identity` of membound.inspect(FILE) */
+#define NET_ID 0x{identify(net)}u /* which network it is, a hash: `membound inspect FILE` prints it */
 #define NET_CHANNELS {channels}
 #define NET_HEIGHT {height}
 #define NET_WIDTH {width}
@@ -70,19 +72,20 @@ numbers, not class scores */
 #define NET_ARENA_BYTES {arena}
 #define NET_COUNTERS {plan.counters}
 
-/* The state of one inference, and all the RAM it takes except the stack. Make it static. Inferences that run at the
- * same time need one each. */
+/* The state of one inference: all the RAM that it takes, except for the stack. Make it static. Inferences that run at
+ * the same time need one each. */
 typedef struct {{
   uint32_t arena[NET_ARENA_BYTES / 4];
   uint16_t counters[NET_COUNTERS];
 }} net_context;
 {functions}
-/* Start a new input. */
+/* Start a new input: call it before the first row. */
 void net_start(net_context *context);
 
-/* Feed a row of {channels} x {width} bytes ({about}): the byte for channel c, column x is at
- * c * channel_step + x * pixel_step. Returns 1 after the last row, when the outputs are ready, else 0.
- * If the channels of each place are next to each other: net_feed_row(context, row, 1, NET_CHANNELS).
+/* Feed the next row: {channels} x {width} bytes ({about}). The byte for channel c and column x is
+ * row[c * channel_step + x * pixel_step]; if the channels of each column are next to each other, call
+ * net_feed_row(context, row, 1, NET_CHANNELS). Returns 1 with the last row, when the outputs are ready, else 0. Until
+ * you call net_start, rows that you feed after the last one are dropped, with 1 as well.
  * The row is copied: you can reuse its buffer as soon as the call returns. */
 int net_feed_row(net_context *context, const uint8_t *row, uint32_t channel_step, uint32_t pixel_step);
 

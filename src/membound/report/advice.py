@@ -190,25 +190,30 @@ def _say_far(finals: list[Facts], result: Facts) -> str | None:
     >>> final = {"accuracy": 60.0, "errors": 400, "images": 1000, "limit": 3900, "micro": micro}
     >>> dense = {"accuracy": 98.0, "errors": 20, "images": 1000}
     >>> print(_say_far([final], {"dense": dense, "command": "membound fit"}))
-    It is 38.0 points below dense. Try more room, since flash is the limiting bound (3,852 of 3,900 bytes): allow more \
-(--budget); or train for longer (--steps), search for longer (--effort best), or at a lower rate (--lr).
+    Try more room, since flash is the limiting bound (3,852 of 3,900 bytes): allow more (--budget); or train for \
+longer (--steps), search for longer (--effort best), or train at a lower rate (--lr).
+    >>> final["training"] = {"steps": 300, "usual_steps": 5000}
+    >>> print(_say_far([final], {"dense": dense, "command": "membound fit"}))
+    It was trained for 300 steps, and 5,000 are usual. Train longer: --steps 5000. If that is not enough, try more \
+room, since flash is the limiting bound (3,852 of 3,900 bytes): allow more (--budget); or search for longer (--effort \
+best), or train at a lower rate (--lr).
     """
     for final in finals:
-        gap = points_far_below(final, find_part(result, "dense"))
-        if gap is None or not find_part(final, "micro"):
+        if points_far_below(final, find_part(result, "dense")) is None or not find_part(final, "micro"):
             continue
         with_options = is_command(result.get("command"))
-        it = f"{final.get('name')}" if len(finals) > 1 else "It"
         dashes, effort = ("--", "--effort best") if with_options else ("", 'effort="best"')
-        steps, usual = _steps(final)
-        longer = (
-            f"{dashes}steps{' ' if with_options else '='}{usual:.0f}"
-            if 0 < steps < usual
-            else f"{dashes}steps"
-        )
+        first, room, longer = "", "Try more room", f"train for longer ({dashes}steps), "
+        if _is_short(final, 1.0):  # what helps first, and costs no flash
+            steps, usual = map(show_count, _steps(final))
+            first = f"It was trained for {steps} steps, and {usual} are usual. {_longer(final, result)} "
+            room, longer = "If that is not enough, try more room", ""
+        which = (
+            f"{final.get('name')} is far below dense. " if len(finals) > 1 else ""
+        )  # said of one as the verdict
         return (
-            f"{it} is {gap:.1f} points below dense. Try more room, since {say_more_room(final, with_options)}; or "
-            f"train for longer ({longer}), search for longer ({effort}), or at a lower rate ({dashes}lr)."
+            f"{which}{first}{room}, since {say_more_room(final, with_options)}; or {longer}search for longer "
+            f"({effort}), or train at a lower rate ({dashes}lr)."
         )
     return None
 

@@ -1,8 +1,10 @@
 """Networks for a microcontroller in a report: what its flash and RAM hold, not files or this machine's memory."""
 
+import math
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from membound.report.text import find_number, find_part, find_rows, find_text, show_count
@@ -10,6 +12,7 @@ from membound.units import CLOCK, LEVELS, say_free, say_tables, show_clock, show
 
 Facts = Mapping[str, Any]
 NEARLY = 0.95  # of a bound: it binds
+ROOM = 0.1  # of flash, free for more weights, and of time: -O2 has to give that much to be worth its flash
 FOLDER = "firmware"  # that the commands shown to a user export to
 
 
@@ -42,6 +45,54 @@ def find_other(net: Facts) -> tuple[str, float, float] | None:
     taken = find_part(find_part(net, "micro"), f"at_{other[1:]}")
     flash, ms = find_number(taken, "flash_bytes"), find_number(taken, "ms")
     return None if flash is None or ms is None else (other, flash, ms)
+
+
+@dataclass(frozen=True)
+class Faster:
+    """What -O2 gives a network that was compiled at -Os."""
+
+    flash_bytes: int
+    ms: float
+    budget: int | None  # the least one, where the present one leaves no room
+
+    @property
+    def words(self) -> str:
+        """What to ask for, in Python's words.
+
+        >>> Faster(6700, 28.0, None).words, Faster(6700, 28.0, 7500).words
+        ('compiled="O2"', 'compiled="O2", with a budget of 7.5KB or more')
+        """
+        more = "" if self.budget is None else f", with a budget of {self.budget / 1000:g}KB or more"
+        return f'compiled="O2"{more}'
+
+
+def find_faster(micro: Facts, limit: float | None) -> Faster | None:
+    """What -O2 would give where time binds at -Os; None where it is hardly faster, as weights lie in another form.
+
+    >>> micro = {"ms": 50.0, "at_O2": {"flash_bytes": 6700, "ms": 28.0}}
+    >>> find_faster(micro, 8000)
+    Faster(flash_bytes=6700, ms=28.0, budget=None)
+    >>> find_faster(micro, 6824).budget, find_faster(micro, None).budget  # None: nothing bounds flash
+    (7500, None)
+    >>> find_faster({"ms": 30.0, "at_O2": {"flash_bytes": 6700, "ms": 28.0}}, 8000) is None
+    True
+    """
+    at = find_part(micro, "at_O2")
+    flash, ms, now = find_number(at, "flash_bytes"), find_number(at, "ms"), find_number(micro, "ms")
+    compiled = find_text(micro, "compiled_with") or LEVELS[0]
+    if flash is None or ms is None or now is None or compiled != LEVELS[0] or ms > (1 - ROOM) * now:
+        return None
+    needed = with_room(flash)
+    return Faster(int(flash), ms, None if limit is None or needed <= limit else needed)
+
+
+def with_room(flash: float) -> int:
+    """The least budget, in steps of 100 bytes, of which -O2 leaves a tenth for the weights that there is time for.
+
+    >>> with_room(6700)
+    7500
+    """
+    return 100 * math.ceil(flash / (1 - ROOM) / 100)
 
 
 def say_clock(net: Facts) -> str:
@@ -116,15 +167,14 @@ def find_limit(net: Facts) -> float | None:
 def say_more_room(final: Facts, with_options: bool) -> str:
     """Which bound of a microcontroller's network binds, and how to get more of that.
 
-    >>> micro = {"ms": 2.99, "flash_bytes": 3852, "compiled_with": "-Os"}
+    >>> micro = {"ms": 2.99, "flash_bytes": 3852, "at_O2": {"flash_bytes": 5308, "ms": 2.1}}
     >>> print(say_more_room({"micro": micro, "limit": 8000, "latency_bound": {"bound_ms": 3.0}}, True))
     time is the limiting bound (2.99 of 3 ms): allow more (--latency), or compile for speed (--compiled O2)
     >>> print(say_more_room({"micro": micro | {"compiled_with": "-O2"}, "limit": 3900}, False))
     flash is the limiting bound (3,852 of 3,900 bytes): allow more (budget), or compile for size (compiled="Os")
-    >>> slow = micro | {"at_O2": {"flash_bytes": 6308, "ms": 2.1}}
-    >>> print(say_more_room({"micro": slow, "limit": 5000, "latency_bound": {"bound_ms": 3.0}}, True))
-    time is the limiting bound (2.99 of 3 ms): allow more (--latency), or compile for speed (--compiled O2), which \
-takes 6,308 bytes of flash
+    >>> print(say_more_room({"micro": micro, "limit": 5500, "latency_bound": {"bound_ms": 3.0}}, False))
+    time is the limiting bound (2.99 of 3 ms): allow more (latency), or compile for speed (compiled="O2", with a \
+budget of 5.9KB or more)
     >>> say_more_room({"micro": micro, "limit": 8000}, True)
     'flash and time are not the limit: try a wider network (--widths 1,1.5,2, if its function takes a width)'
     """
@@ -141,24 +191,19 @@ def say_binding(final: Facts, with_options: bool) -> str | None:
     True
     """
     dashes = "--" if with_options else ""
-    small = find_level(final) == LEVELS[0]
     taken, allowed = find_time(final), find_number(find_part(final, "latency_bound"), "bound_ms")
     if taken is not None and allowed is not None and taken >= NEARLY * allowed:
-        faster = "--compiled O2" if with_options else 'compiled="O2"'
-        beside = find_other(final)
-        helps = small and (beside is None or beside[2] < taken)
-        room = find_limit(final)
-        beyond = ""
-        if beside is not None and room is not None and beside[1] > room:
-            beyond = f", which takes {show_count(beside[1])} bytes of flash"
-        other = f", or compile for speed ({faster}){beyond}" if helps else ", or take a faster clock"
+        other = ", or take a faster clock"
+        if faster := find_faster(find_part(final, "micro"), find_limit(final)):
+            words = faster.words.replace('compiled="O2"', "--compiled O2") if with_options else faster.words
+            other = f", or compile for speed ({words})"
         return (
             f"time is the limiting bound ({taken:.3g} of {allowed:g} ms): allow more ({dashes}latency){other}"
         )
     flash, limit = find_flash(final), find_limit(final)
     if flash is not None and limit is not None and flash >= NEARLY * limit:
         less = "--compiled Os" if with_options else 'compiled="Os"'
-        other = "" if small else f", or compile for size ({less})"
+        other = "" if find_level(final) == LEVELS[0] else f", or compile for size ({less})"
         said = f"flash is the limiting bound ({show_count(flash)} of {show_count(limit)} bytes)"
         return f"{said}: allow more ({dashes}budget){other}{_say_tables(final)}"
     return None

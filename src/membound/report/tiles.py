@@ -10,13 +10,12 @@ from typing import Any
 from membound.report.device import (
     find_flash,
     find_level,
+    find_limit,
     find_other,
     find_ram,
     find_time,
     is_micro,
     say_clock,
-    show_flash,
-    show_ram,
     unbroken,
 )
 from membound.report.elsewhere import fastest_elsewhere
@@ -293,7 +292,7 @@ def _time_tile(final: Facts, int8: Facts) -> Markup | None:
     if theirs is not None:
         lines.append(_line(*compare_amounts(ours, theirs, ("as fast", "as slow")), "8 bits", show_ms(theirs)))
     allowed = find_number(find_part(final, "latency_bound"), "bound_ms")
-    within = "" if allowed is None else f"{ours:.3g} of {allowed:g} ms, "
+    within = "" if allowed is None else f"of {allowed:g} ms allowed, on "
     lines.append(
         tag(
             "p",
@@ -309,14 +308,16 @@ def _time_tile(final: Facts, int8: Facts) -> Markup | None:
 
 
 def _say_ram(final: Facts) -> str | None:
-    return None if find_number(final, "memory_limit") is None else f"{show_ram(final)} bytes"
+    allowed = find_number(final, "memory_limit")
+    return None if allowed is None else f"of {show_count(allowed)} bytes allowed"
 
 
 def _say_flash(final: Facts) -> str:
     """What the budget allows, and what the other way to compile takes."""
-    other = find_other(final)
-    beside = "" if other is None else f" at {find_level(final)}, {show_count(other[1])} at {other[0]}"
-    return unbroken(f"{show_flash(final)} bytes{beside}")
+    other, limit = find_other(final), find_limit(final)
+    within = "" if limit is None else f"of {show_count(limit)} bytes allowed, "
+    beside = "" if other is None else f"; at {other[0]} it takes {show_count(other[1])}"
+    return unbroken(f"{within}at {find_level(final)}{beside}")
 
 
 def _score_tile(final: Facts, dense: Facts, int8: Facts, score: Score) -> Markup | None:

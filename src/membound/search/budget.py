@@ -1,6 +1,5 @@
 """What a person allows: bytes, a part of the dense file, memory, nonzeros; as numbers that can be held."""
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -10,6 +9,7 @@ from typing import Any
 from membound.errors import MemboundError
 from membound.micro.tables import TABLE_BYTES, tables_of
 from membound.micro.used import code_of, constants_of
+from membound.report.device import NEARLY, Faster, find_faster, with_room
 from membound.search.bits import WIDE
 from membound.search.bounds import WHOLE, Amount, Average
 from membound.search.checks import PART
@@ -21,8 +21,6 @@ from membound.train.evaluation import Score
 from membound.units import CLOCK, LEVELS, parse_bytes, say_free, say_tables, show_clock, show_ms
 
 FAST, NO_BOUND = LEVELS[-1], 10**12
-NEARLY = 0.95  # of a budget: a file that takes less was not made smaller by it
-ROOM = 0.1  # of a budget: with less flash to spare, -O2 gives time that no weight could use
 
 
 @dataclass(frozen=True)
@@ -190,7 +188,7 @@ def _check_time(problem: Problem, limit: Limit, least: int) -> None:
     clock, fastest = (CLOCK if target.clock is None else target.clock), least * cycles / budget
     compiled = target if target.level == FAST else replace(target, compiled=FAST)
     faster = _least_cycles(problem, compiled)
-    helps = compiled is not target and problem.changed(target=compiled).least() <= (1 - ROOM) * limit.number
+    helps = compiled is not target and with_room(problem.changed(target=compiled).least()) <= limit.number
     other = f", or compile with O2, which takes {show_ms(1e3 * faster / clock)}" if helps else ""
     raise MemboundError(
         f"a latency of {show_ms(1e3 * cycles / clock)} at {show_clock(clock)} cannot be met: with one weight in each "
@@ -242,44 +240,30 @@ which leaves time for more weights if there is flash for them (compiled="O2", wi
         f"flash takes {micro['flash_bytes']:,}"
         f"{' bytes' if time_alone else f' of {limit:,} bytes'}"
     ]
-    faster = micro.get("at_O2")
-    if faster and faster["ms"] > (1 - ROOM) * micro["ms"]:  # hardly, where weights lie in another form
-        faster = None
-    if (
-        faster
-        and not time_alone
-        and target.level == LEVELS[0]
-        and micro["ms"] >= NEARLY * allowed
-        and (_with_room(faster) <= limit or micro["flash_bytes"] < NEARLY * limit)
-    ):
-        said.append(_describe_faster(faster, limit))
-    if time_alone and faster and target.level == LEVELS[0]:
+    faster = find_faster(micro, None if time_alone else limit) if target.level == LEVELS[0] else None
+    if faster and time_alone:
         said.append(
-            f"compiled with -O2 this network would take {show_ms(faster['ms'])} in {faster['flash_bytes']:,} bytes of "
-            'flash, which leaves time for more weights (compiled="O2")'
+            f"compiled with -O2 this network would take {show_ms(faster.ms)} in {faster.flash_bytes:,} bytes of "
+            f"flash, which leaves time for more weights ({faster.words})"
         )
+    elif (
+        faster
+        and micro["ms"] >= NEARLY * allowed
+        and (faster.budget is None or micro["flash_bytes"] < NEARLY * limit)
+    ):
+        said.append(_describe_faster(faster, limit))  # where flash does not bind as well
     return said if time_alone else [*said, *_describe_smaller(micro, limit, target)]
 
 
-def _describe_faster(faster: Mapping[str, Any], limit: int) -> str:
-    """What -O2 would give where time alone binds, and the budget for it where the present one is too small."""
-    within, leaves, budget = f" of {limit:,}", "time and flash for more weights", ""
-    if (needed := _with_room(faster)) > limit:
+def _describe_faster(faster: Faster, limit: int) -> str:
+    """What -O2 would give where time alone binds."""
+    within, leaves = f" of {limit:,}", "time and flash for more weights"
+    if faster.budget is not None:
         within, leaves = "", "time for more weights if there is flash for them"
-        budget = f", with a budget of {needed / 1000:g}KB or more"
     return (
-        f"time is the limiting bound, not flash: compiled with -O2 this network would take {show_ms(faster['ms'])} and "
-        f'{faster["flash_bytes"]:,}{within} bytes of flash, which leaves {leaves} (compiled="O2"{budget})'
+        f"time is the limiting bound, not flash: compiled with -O2 this network would take {show_ms(faster.ms)} and "
+        f"{faster.flash_bytes:,}{within} bytes of flash, which leaves {leaves} ({faster.words})"
     )
-
-
-def _with_room(faster: Mapping[str, Any]) -> int:
-    """The least budget, in steps of 100 bytes, of which -O2 leaves a tenth for the weights that there is time for.
-
-    >>> _with_room({"flash_bytes": 6700})
-    7500
-    """
-    return 100 * math.ceil(int(faster["flash_bytes"]) / (1 - ROOM) / 100)
 
 
 def _describe_smaller(micro: Mapping[str, Any], limit: int, target: Target) -> list[str]:

@@ -12,8 +12,6 @@ from membound.data.preprocess import Preprocess
 from membound.errors import MemboundError, a_kind
 from membound.modules import FITTED
 from membound.notebook import html_block, html_table
-from membound.report import page
-from membound.report.alike import say_other_tests
 from membound.report.device import NEARLY, show_flash, show_ram
 from membound.report.eight_bits import TAKEN
 from membound.report.guessing import is_guessing, say_guess
@@ -21,14 +19,10 @@ from membound.report.paired import Comparison, compare_records
 from membound.report.spread import compare
 from membound.report.text import Score, json_values, say_cut, show_milliseconds, show_own
 from membound.report.verdict import show_seeds
-from membound.run.inspection import inspect
 from membound.run.layers import show_layers
-from membound.run.pictures import takes_pictures
-from membound.search.measure import FileBytes, deployed_bytes
-from membound.search.micro import describe_micro
+from membound.search.measure import FileBytes
 from membound.search.pixels import with_pixels
-from membound.search.problem import Target
-from membound.search.summary import Dense, environment, names_apart, summarise
+from membound.search.summary import Dense, environment, write_page
 from membound.store.model import StoredModel
 
 
@@ -226,7 +220,7 @@ class Fitted:
 
     def report(self, path: str | os.PathLike[str], *, network: str = "", data: str = "") -> None:
         """Write the page that `membound fit` writes beside its file: one HTML file that loads nothing."""
-        write_report(self, path, network=network, data=data)
+        write_page([self], path, network=network, data=data)
 
     def to_dict(self) -> dict[str, Any]:
         """All but the network itself, for `json.dumps`: fields and properties, and `facts["training"]` as `training`.
@@ -344,75 +338,6 @@ class Fitted:
         )
 
 
-def write_report(
-    results: Fitted | Sequence[Fitted] | Mapping[str, Fitted],
-    path: str | os.PathLike[str],
-    *,
-    network: str = "",
-    data: str = "",
-) -> None:
-    """Write one HTML page that loads nothing: accuracy against size, layers and curves of one network or several.
-
-    `results` are what `fit` gives, of one call or of several on the same data; the dense network is the first one's.
-    A dict gives each a name, such as {"by Taylor scores": a, "by magnitude": b}. `network` and `data` are names for the
-    title.
-    """
-    kind = type(results).__name__
-    names = [str(name) for name in results] if isinstance(results, Mapping) else None
-    if isinstance(results, Mapping):
-        results = list(results.values())
-    found = (
-        [results] if isinstance(results, Fitted) else list(results) if isinstance(results, Sequence) else []
-    )
-    wanted = "give a Fitted, a list of them, or a dict such as {'mine': fitted}"
-    if not found and isinstance(results, Sequence):
-        raise MemboundError(f"there is no network to report on, the {kind} is empty: {wanted}")
-    if not found or not all(isinstance(each, Fitted) for each in found):
-        kinds = ", ".join(sorted({type(each).__name__ for each in found})) or type(results).__name__
-        raise MemboundError(f"a report is of what fit gives, not of {kinds}: {wanted}")
-    asked = [each.facts["asked"] for each in found]
-    kinds_of_bound = {each.get("kind", "file") for each in asked}
-    if len(kinds_of_bound) > 1:
-        bounds = " and ".join(sorted(kinds_of_bound))
-        raise MemboundError(f"these networks have bounds on {bounds}: write a report for each kind")
-    for each in found[1:]:
-        if shown := say_other_tests(found[0]._judged, each._judged):
-            raise MemboundError(
-                f"these networks were judged on {shown}: give all fits the same test_data, or write a report for each"
-            )
-    summary = summarise(
-        found,
-        network=network or type(found[0].model).__name__,
-        data=data,
-        strategy=_say_strategies(found, names),
-        seed=asked[0]["seed"],
-        command="\n".join(dict.fromkeys(each["call"] for each in asked)),
-        seconds=sum(
-            {id(each): float(each.get("seconds", 0.0)) for each in asked}.values()
-        ),  # calls, not networks
-        budget_kind=kinds_of_bound.pop(),
-        files=["net.safetensors"],  # a name to copy: only who saves it knows its own
-        written=False,
-        names=names or names_apart(found),
-    )
-    page.write_report(path, summary | {"unsaved": True})
-
-
-def _say_strategies(results: Sequence[Fitted], names: Sequence[str] | None) -> str:
-    """The strategies of some networks, each with the network's name where there are several."""
-    said = []
-    for each in results:
-        asked = each.facts["asked"]
-        name, source = asked["strategy"], asked.get("strategy_source")
-        said.append(name if source is None else f"your function `{name}`, source {source}")
-    if len(set(said)) == 1:
-        return said[0]
-    pairs = zip(
-        names or names_apart(list(results)) or [str(each.name) for each in results], said, strict=True
-    )
-    return "; ".join(f"{name}: {strategy}" for name, strategy in pairs)
-
-
 def _show(facts: Mapping[str, Any], size: str) -> str:
     """A cell of a table."""
     shown = {
@@ -423,28 +348,3 @@ def _show(facts: Mapping[str, Any], size: str) -> str:
         "RAM": show_ram(facts),
     }
     return shown[size]
-
-
-def describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:
-    """Bytes, memory and layers of a stored network."""
-    facts = inspect(stored)
-    on_device = (
-        describe_micro(stored, target.clock, target.level) if target.micro and stored.activations else None
-    )
-    if on_device is not None:
-        memory: dict[str, Any] = {"micro": on_device, "memory_bytes": on_device["ram_bytes"]}
-    else:
-        here = deployed_bytes(stored, target.batch, target.isa)  # what a bound counts
-        memory = {"host_memory_bytes" if target.micro else "memory_bytes": here, "memory_isa": target.isa}
-    return {
-        "input_shape": None if len(facts.get("inputs", ())) > 1 else facts["input_shape"],
-        "takes_pictures": takes_pictures(stored),
-        "class_names": stored.classes,
-        "file_bytes": stored.file_bytes,
-        **{name: facts[name] for name in ("header_bytes", "mean_image_bytes")},
-        **memory,
-        "parameters": facts["parameters"],
-        "nonzeros": facts["nonzeros"],
-        "weight_nonzeros": facts["weight_nonzeros"],
-        "layers": facts["layers"],
-    }

@@ -9,19 +9,21 @@ from torch import Tensor, nn
 from membound.data import Split
 from membound.report.eight_bits import TAKEN
 from membound.report.text import say_cut
+from membound.run.inspection import inspect
+from membound.run.pictures import takes_pictures
 from membound.search import greedy
 from membound.search.bits import describe_types, joined
 from membound.search.bounds import Bound
 from membound.search.budget import Plan, describe_device, describe_left_over
-from membound.search.deployed import Fitted, describe_stored
+from membound.search.deployed import Fitted
 from membound.search.effort import describe_recipe
 from membound.search.eight_bits import EightBits, better_in_8_bits, describe_choice, fits, in_8_bits
 from membound.search.ensemble import Ensemble, join_states
 from membound.search.latencies import describe_speed
-from membound.search.measure import FileBytes
-from membound.search.micro import MicroBytes, calibrated, exported_bytes
+from membound.search.measure import FileBytes, deployed_bytes
+from membound.search.micro import MicroBytes, calibrated, describe_micro, exported_bytes
 from membound.search.place import Watch
-from membound.search.problem import Problem, State
+from membound.search.problem import Problem, State, Target
 from membound.search.request import Choices
 from membound.search.scoring import score_stored
 from membound.search.teachers import describe_lessons
@@ -91,7 +93,7 @@ class Finals:
             part = plain.stored(self.workshop.state(greedy.DENSE))
             estimate = score_stored(part, data.validation, self.problem)
         self.dense_file = stored
-        about = describe_stored(stored, self.problem.target) | self._judge(stored, estimate)
+        about = _describe_stored(stored, self.problem.target) | self._judge(stored, estimate)
         if self.choices.pretrained:  # dense is what was given, trained on
             given = plain.stored(self.problem.make(self.choices.seed).state_dict())
             about["given_accuracy"] = self._judge(given, None)["accuracy"]
@@ -173,7 +175,7 @@ class Finals:
     ) -> Fitted:
         files, state = self._for_device(files, model.state_dict()), model.state_dict()
         stored = files.stored(state)
-        about = describe_stored(stored, self.problem.target)
+        about = _describe_stored(stored, self.problem.target)
         if self.problem.target.micro:
             size = about["micro"]["flash_bytes"]
         elif self.ram_limit is None:
@@ -312,3 +314,28 @@ class Finals:
 
 def _joined(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     return states[0] if len(states) == 1 else join_states(states)
+
+
+def _describe_stored(stored: StoredModel, target: Target) -> dict[str, Any]:
+    """Bytes, memory and layers of a stored network."""
+    facts = inspect(stored)
+    on_device = (
+        describe_micro(stored, target.clock, target.level) if target.micro and stored.activations else None
+    )
+    if on_device is not None:
+        memory: dict[str, Any] = {"micro": on_device, "memory_bytes": on_device["ram_bytes"]}
+    else:
+        here = deployed_bytes(stored, target.batch, target.isa)  # what a bound counts
+        memory = {"host_memory_bytes" if target.micro else "memory_bytes": here, "memory_isa": target.isa}
+    return {
+        "input_shape": None if len(facts.get("inputs", ())) > 1 else facts["input_shape"],
+        "takes_pictures": takes_pictures(stored),
+        "class_names": stored.classes,
+        "file_bytes": stored.file_bytes,
+        **{name: facts[name] for name in ("header_bytes", "mean_image_bytes")},
+        **memory,
+        "parameters": facts["parameters"],
+        "nonzeros": facts["nonzeros"],
+        "weight_nonzeros": facts["weight_nonzeros"],
+        "layers": facts["layers"],
+    }

@@ -1,11 +1,13 @@
-"""What came of a fit as one mapping of plain values: what its report draws and what JSON says."""
+"""What came of a fit as one mapping of plain values: what its report draws and what JSON says; and that report."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from membound.machine import describe
+from membound.report import page
 from membound.report.text import Score
 from membound.report.verdict import show_seeds
 from membound.store.whole import digest_file
@@ -92,7 +94,49 @@ def summarise(
     return summary
 
 
-def names_apart(results: list[Fitted]) -> list[str] | None:
+def write_page(
+    results: Sequence[Fitted],
+    path: str | os.PathLike[str],
+    *,
+    network: str,
+    data: str,
+    names: Sequence[str] | None = None,
+) -> None:
+    """The page of networks that no command saved, of one call or of several."""
+    asked = [each.facts["asked"] for each in results]
+    named = names or names_apart(results)
+    summary = summarise(
+        results,
+        network=network or type(results[0].model).__name__,
+        data=data,
+        strategy=_say_strategies(results, named),
+        seed=asked[0]["seed"],
+        command="\n".join(dict.fromkeys(each["call"] for each in asked)),
+        seconds=sum(
+            {id(each): float(each.get("seconds", 0.0)) for each in asked}.values()
+        ),  # calls, not networks
+        budget_kind=asked[0].get("kind", "file"),
+        files=["net.safetensors"],  # a name to copy: only who saves it knows its own
+        written=False,
+        names=named,
+    )
+    page.write_report(path, summary | {"unsaved": True})
+
+
+def _say_strategies(results: Sequence[Fitted], names: Sequence[str] | None) -> str:
+    """The strategies of some networks, each with the network's name where there are several."""
+    said = []
+    for each in results:
+        asked = each.facts["asked"]
+        name, source = asked["strategy"], asked.get("strategy_source")
+        said.append(name if source is None else f"your function `{name}`, source {source}")
+    if len(set(said)) == 1:
+        return str(said[0])
+    pairs = zip(names or [each.name for each in results], said, strict=True)
+    return "; ".join(f"{name}: {strategy}" for name, strategy in pairs)
+
+
+def names_apart(results: Sequence[Fitted]) -> list[str] | None:
     """None where budgets tell them apart; those of one budget have the names of their strategies, or numbers."""
     budgets = [name_budget(each.name) for each in results]
     if len(set(budgets)) == len(results):
