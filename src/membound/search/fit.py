@@ -38,6 +38,7 @@ from membound.search.input_scale import note_constant, note_scales
 from membound.search.integers import note_memory, with_integers_judged
 from membound.search.latencies import with_latencies
 from membound.search.latency import TRIES, LatencyBound, smaller, told
+from membound.search.left_alone import note_left_alone
 from membound.search.micro import MicroBytes, describe_dense
 from membound.search.place import Place, Watch
 from membound.search.problem import Problem, Target
@@ -197,6 +198,7 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
             *note_scales(problem),
             *note_targets(problem),
             *note_outputs(problem),
+            *note_left_alone(problem, choices),
             *note_memory(problem, bound, limits),
         ]
         for note in reading:
