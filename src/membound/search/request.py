@@ -6,7 +6,8 @@ checkers and completion. Nothing here imports torch, so that `membound fit --hel
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
@@ -324,16 +325,28 @@ class Choices:
 
     @property
     def strategy_name(self) -> str:
-        """The strategy in a word, for people; of a function without a name, the line that it is written in.
+        """The strategy in a word, for people: of a lambda its line, of a partial and a dataclass also their values.
 
         >>> Choices(strategy="magnitude").strategy_name, Choices(strategy=lambda name, w: w.abs()).strategy_name
         ('magnitude', 'lambda in line 1')
         """
-        if not callable(self.strategy):
-            return self.strategy or "global"
-        name = str(getattr(self.strategy, "__name__", type(self.strategy).__name__))
-        code = getattr(self.strategy, "__code__", None)
-        return f"lambda in line {code.co_firstlineno}" if name == "<lambda>" and code is not None else name
+        return _name_of(self.strategy) if callable(self.strategy) else self.strategy or "global"
+
+
+def _name_of(function: Any) -> str:
+    """
+    >>> _name_of(len), _name_of(partial(round, ndigits=2)), _name_of(Choices.is_greedy.fget)
+    ('len', 'round(ndigits=2)', 'is_greedy')
+    """
+    if isinstance(function, partial):
+        values = [repr(value) for value in function.args]
+        values += [f"{name}={value!r}" for name, value in function.keywords.items()]
+        return f"{_name_of(function.func)}({', '.join(values)})"
+    if is_dataclass(function):
+        return repr(function)
+    name = str(getattr(function, "__name__", type(function).__name__))
+    code = getattr(function, "__code__", None)
+    return f"lambda in line {code.co_firstlineno}" if name == "<lambda>" and code is not None else name
 
 
 @dataclass(frozen=True, kw_only=True)
