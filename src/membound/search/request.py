@@ -83,9 +83,9 @@ class Choices:
 
     - `strategy` says which layer keeps how much: 'global', 'greedy', 'magnitude' or 'uniform'; or a function
       `(name, weight) -> scores` that scores each element: the highest of the whole network stay.
-    - `steps` of `batch_size` at peak rate `lr`, with `weight_decay`, by `solver`: 'sgd', 'adamw'
+    - `steps` of `batch_size` at the peak learning rate `lr`, with `weight_decay`, by `solver`: 'sgd', 'adamw'
       or 'caffe' (the default of cifar10_quick and alexnet). The final network of a greedy search or of stages goes on
-      from a trained one, at half of `lr`. The weights are projected `every` so many steps.
+      from a trained one, at half of `lr`. `every` is the number of steps from one projection to the next.
     - `augment` varies training images at random: 'none', 'standard' (what suits the data; the default for CIFAR-10 and
       folders), or 'mirror,shift=4,cutout=8,turn=10,zoom=0.1', any of these; or a `membound.data.Augment`.
     - `effort`: 'quick', 'normal' or 'best' chooses `steps`, `teacher` and `widths`, where these are not given.
@@ -100,14 +100,14 @@ class Choices:
     - `layers` and `protect` are patterns of layer names: those that are bounded, and those that are left alone.
       `depthwise=True` bounds depthwise convolutions, too.
     - `validation`: training images held out for choices, a count or a fraction.
-    - `greedy_step` and `candidate_steps`: what part of a layer a candidate of the greedy search loses, and how long it
-      is trained.
+    - `greedy_step` and `candidate_steps`: the part of a layer that a candidate of the greedy search loses, and the
+      steps that it is trained for.
     - `pretrained` says that the weights are not random: the bound tightens from the first step, at a lower rate.
     - `loss(outputs, targets)` and `score(outputs, targets)` are for tasks other than classification. Both are tried
       before anything is trained.
     - `dense=False` trains no dense network to compare with.
     - `seeds` of 2 or more repeat the fit with as many seeds, from `seed` on. The network is the first seed's; mean and
-      standard deviation of all are its `mean` and `std`, and `verdict` says whether that differs from dense.
+      standard deviation of all are its `mean` and `std`, and `verdict` says whether they differ from dense.
     """
 
     strategy: Annotated[
@@ -351,7 +351,7 @@ def _name_of(function: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Examples:
-    """What networks are trained, chosen and judged by, and how it is prepared."""
+    """The data that networks are trained on, chosen by and judged on, and how it is prepared."""
 
     train_data: Any
     val_data: Any = None
