@@ -148,8 +148,8 @@ def test_a_bound_of_ones_own_holds_after_finish() -> None:
         ({"kinds": "u"}, r"kinds is 'u'; it is a tuple of a name, such as \('clip',\)"),
         ({"kinds": (1,)}, r"kinds is \(1,\)"),
         ({"arguments": 0.5}, r"arguments is 0\.5; it is a tuple"),
-        ({"after": 3}, r"after is 3; it is a function"),
-        ({"bound": 12}, r"bound is 12; it is a function"),
+        ({"after": 3}, r"after is 3; give a function"),
+        ({"bound": 12}, r"bound is 12; give a function"),
         (
             {"after": lambda w: None},
             r"after takes \(w\), and is called with .*: write after\(weight, moment\)",
