@@ -20,7 +20,7 @@ HEAD = """# The paper's experiments, redone
 
 ```
 pip install -e '.[train,paper]'              # in a clone: the wheel leaves the experiments out
-membound reproduce all                       # on a GPU: minutes a figure; goes on where it was stopped
+membound reproduce all                       # on a GPU: minutes per figure; resumes where it was stopped
 membound reproduce memory --quick --net lenet  # small, to see it work: about a minute on a CPU, nothing to download
 membound reproduce frontier --seeds 10       # as many seeds as you like, in any figure
 membound reproduce memory --draw             # only the pictures, from the numbers that are there
@@ -34,12 +34,12 @@ membound reproduce imagenet --data imagenet/ --init bvlc_alexnet.caffemodel --sk
   else. All other figures need CIFAR-10.
 - **`--quick`** trains little of everything. It shows that a figure works, and claims nothing (in JSON, `claims` is
   empty).
-- **`--seeds N`** trains every network with the seeds 0 to N - 1. Without it, a figure has a number of its own: 3 in
-  most, 5 in `frontier`, 10 in `optimization`, 1 in `imagenet`; at most 2 with `--quick`.
-- **Cost.** Before it trains, a figure (not with `--quick`) says how many networks it took in full, how long that was and on which machine;
-  then, for each group of networks, how many there are, of how many steps, and how long they will take here. The time
-  of a greedy search is not known before. `--steps N` cuts every training to N steps: the result is marked as
-  shortened in JSON and picture, and claims nothing.
+- **`--seeds N`** trains every network with the seeds 0 to N - 1. Without it, most figures use 3
+  seeds, `frontier` 5, `optimization` 10 and `imagenet` 1; with `--quick`, at most 2.
+- **Cost.** Before training, the command says how many networks the figure took when it was made in full, how long, and
+  on which machine (not with `--quick`). Then it says for each group of networks how many there are, how many steps each
+  takes, and about how long they will take here. The time of a greedy search is not known in advance. `--steps N` cuts
+  every training to N steps: the result is marked as shortened in JSON and picture, and claims nothing.
 - **Output.** Numbers and pictures go to `reproduced/` (`--out`), trained networks to `reproduced/networks`
   (`--run-dir`). What was trained for a figure is not trained again unless something about it has changed.
   `--ray ADDRESS` trains on a cluster.
@@ -59,7 +59,7 @@ membound reproduce imagenet --data imagenet/ --init bvlc_alexnet.caffemodel --sk
 
 On our track, CIFAR-10-quick's peak rate (0.002) and ramp (from a tenth to eight tenths of the training) were chosen
 on validation images, in trials that were not kept. Bounds on single layers (`partial`, `optimization`) tighten until
-six tenths. Validation images (5,000 of the training images) choose; test images only report.
+six tenths of the training. Validation images (5,000 of the training images) choose; test images only report.
 
 **Numbers.** The ± of an accuracy is its standard deviation (SD) over seeds, and so are the error bars in pictures
 ([terms](MEASURED.md#how-to-read-the-numbers)).
@@ -80,17 +80,18 @@ The interval of a lead d of n1 seeds with SD s1 over n2 seeds with SD s2 is Welc
 
 where t is the 97.5 % quantile of Student's t and f Welch's degrees of freedom, rounded down. Against a fixed number,
 such as a published one, it is d ± t(n - 1) s / sqrt(n): 2.5 SDs with 3 seeds, 1.2 with 5, 0.7 with 10. Student's t is
-used because the SD itself is estimated from few seeds. An SD alone would call a lead certain too often: with 3 seeds,
-a lead of two SDs is still inside the 95 % interval. A claim with several parts is as good as its weakest part. The
-best of several cases is ahead by chance more often than one case is. So a claim that any of k cases would prove (a
-sparse network is ahead "in some cases", an ensemble of any size is) holds only if one of their intervals of the level
-1 - 0.05/k lies above 0 (Bonferroni), and does not hold if all of their 95 % intervals lie below 0. Claims about counts
-and bytes have no interval, and neither have results of a single seed: there, the means alone decide.
+used because the SD itself is estimated from few seeds. Judging by the SD alone would call a lead certain too often:
+with 3 seeds, a lead of two SDs is still inside the 95 % interval. A claim with several parts is as good as its weakest
+part. The best of several cases is ahead by chance more often than one case is. So a claim that any of k cases would
+prove (a sparse network is ahead "in some cases", an ensemble of any size is) holds only if one of their intervals of
+the level 1 - 0.05/k lies above 0 (Bonferroni), and does not hold if all of their 95 % intervals lie below 0. Claims
+about counts and bytes have no interval, and neither have results of a single seed: there, the means alone decide.
 
 `fit` and `compare` use [the same 95 % interval, paired by seed](RESEARCH.md#several-seeds), which is narrower where
 seeds agree. Published numbers have no seeds to pair, and many claims here combine several means, so these are not
-paired. Only the changes of accuracy in the claims of `memory` are, because the small network of a seed has grown out of
-the dense one that it is compared with. No verdict follows from them. `fit` says "too few seeds to tell" of two seeds only.
+paired. The one exception is the changes of accuracy in the claims of `memory`: there, the small network of each seed
+was made from the dense one that it is compared with. No verdict follows from them. `fit` says "too few seeds to tell"
+of two seeds only.
 
 **What the paper leaves open** was chosen as follows:
 

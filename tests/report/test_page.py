@@ -435,6 +435,13 @@ def test_long_curves_stay_small_and_keep_their_ends():
     assert thinned == sorted(thinned)
 
 
+@at_once("text, unit", [("20KiB", "iB"), ("1.5MiB", "iB"), ("20 KB", "B"), ("10%", "B"), ("20480", "B")])
+def test_sizes_have_the_unit_of_the_budget(text, unit):
+    page = make_page(full(budget={"kind": "file", "limit": 20480, "text": text}))
+    ticks = set(re.findall(r'<text[^>]*class="tick"[^>]*>[\d.]+ [KM](iB|B)</text>', page))
+    assert ticks == {unit}
+
+
 @at_once("low", [1e-9, 0.3, 700.0, 20_000.0, 3e9])
 @at_once("ratio", [1.3, 2.5, 40.0, 1e4, 1e9])
 @at_once("find", [find_ticks, find_log_ticks, find_byte_ticks])

@@ -468,12 +468,15 @@ def test_which_weights_are_bounded_by_default():
             "head": nn.Linear(8, 2),
         }
     )
-    usual = ("embedding.weight", "attention.out_proj.weight", "head.weight")
-    assert bounded_weights(model) == usual
-    assert bounded_weights(model, ("*", "attention.in_proj_weight", "lstm.weight_ih_l0")) == (
-        *usual,
-        "attention.in_proj_weight",
-        "lstm.weight_ih_l0",
+    recurrent = ("lstm.weight_ih_l0", "lstm.weight_hh_l0")
+    attention = ("attention.in_proj_weight", "attention.out_proj.weight")
+    assert bounded_weights(model) == ("embedding.weight", *recurrent, *attention, "head.weight")
+    assert bounded_weights(model, protect=("lstm", "attention*")) == ("embedding.weight", "head.weight")
+    assert bounded_weights(model, ("lstm", "*", "head")) == (
+        *recurrent,
+        "embedding.weight",
+        *attention,
+        "head.weight",
     )
 
 

@@ -2,6 +2,8 @@
 
 import functools
 import zlib
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -252,3 +254,20 @@ def test_rules_take_a_rank_too():
         mb.chain(rule, mb.l0_project(0.5, rank=torch.abs))
     with pytest.raises(mb.RuleError, match="there is none"):
         mb.attach(optimizer, model, {"*": mb.Update(("own",), (), before=print, rank=torch.abs)})
+
+
+@dataclass(frozen=True)
+class Powered:
+    power: float
+
+    def __call__(self, name, weight):
+        return weight.abs() ** self.power
+
+
+def _powered(name, weight, power):
+    return weight.abs() ** power
+
+
+def test_values_of_a_partial_and_of_a_dataclass_belong_to_the_name():
+    named = [Choices(strategy=each).strategy_name for each in (partial(_powered, power=3), Powered(2.0))]
+    assert named == ["_powered(power=3)", "Powered(power=2.0)"]

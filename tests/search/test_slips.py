@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import torch
 from small import Small, digits
+from torch import nn
 
 import membound as mb
 from membound.errors import DataError, MemboundError, ModelError, TrainingError
+from membound.search.left_alone import note_left_alone
 from membound.search.place import Watch
 from membound.search.problem import Target
 from membound.search.request import Choices, Examples
@@ -229,3 +231,22 @@ def test_outputs_that_no_class_has_are_noted_first_and_at_the_end():
     assert noted(Small, few, classes=tuple("abcdefghij")) == [], "as many as the data names"
     gaps = LABELS % 4 * 2
     assert noted(Small, (IMAGES, gaps)) == [], "that no example has a class is said already"
+
+
+@pytest.mark.parametrize(
+    ("layers", "noted"), [(("*",), True), (("*", "position"), False), (("head",), False)]
+)
+def test_large_parameters_outside_of_layers_are_noted(layers, noted):
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.position, self.head = nn.Parameter(torch.zeros(8, 9)), nn.Linear(9, 2)
+
+        def forward(self, x):
+            return self.head((x[:, None] + self.position).mean(1))
+
+    choices = Choices(layers=layers)
+    data = Examples(train_data=(np.eye(9, dtype=np.float32), np.arange(9) % 2))
+    notes = note_left_alone(make_problem(Own(), data, choices, Target("file", "f16")), choices)
+    said = "72 of 92 parameters are in 'position', outside of torch's layers, and stay dense: "
+    assert (len(notes) == 1 and notes[0].startswith(said)) if noted else not notes

@@ -36,6 +36,9 @@ def compiled(model: nn.Module) -> Any:
     return torch.compile(model, backend="eager")
 
 
+EVERY = ["conv1.weight", "block.0.weight", "rnn.weight_ih_l0", "rnn.weight_hh_l0", "fc1.weight", "fc2.weight"]
+
+
 def winners(model: nn.Module, rules: dict[str, Any]) -> dict[str, str]:
     return {name: pattern for name, (_, pattern) in select(model, rules).items()}
 
@@ -54,9 +57,10 @@ def winners(model: nn.Module, rules: dict[str, Any]) -> dict[str, str]:
         ),
         (
             ["block.0", "*"],
-            {"block.0.weight": "block.0", "conv1.weight": "*", "fc1.weight": "*", "fc2.weight": "*"},
+            dict.fromkeys(EVERY, "*") | {"block.0.weight": "block.0"},
         ),
-        (["*"], dict.fromkeys(["conv1.weight", "block.0.weight", "fc1.weight", "fc2.weight"], "*")),
+        (["*"], dict.fromkeys(EVERY, "*")),
+        (["rnn"], dict.fromkeys(["rnn.weight_ih_l0", "rnn.weight_hh_l0"], "rnn")),
         (["block.*"], {"block.0.weight": "block.*"}),
         (["fc1.weight"], {"fc1.weight": "fc1.weight"}),
         (["fc1.bias", "fc*"], {"fc1.bias": "fc1.bias", "fc1.weight": "fc*", "fc2.weight": "fc*"}),
@@ -65,10 +69,7 @@ def winners(model: nn.Module, rules: dict[str, Any]) -> dict[str, str]:
         (["rnn.weight_hh_l0"], {"rnn.weight_hh_l0": "rnn.weight_hh_l0"}),
         (["module.fc1"], {"fc1.weight": "module.fc1"}),
         (["_orig_mod.fc1"], {"fc1.weight": "_orig_mod.fc1"}),
-        (
-            ["module.*"],
-            dict.fromkeys(["conv1.weight", "block.0.weight", "fc1.weight", "fc2.weight"], "module.*"),
-        ),
+        (["module.*"], dict.fromkeys(EVERY, "module.*")),
     ],
 )
 def test_the_first_match_wins_in_the_order_given(patterns: list[str], expected: dict[str, str]) -> None:
@@ -83,6 +84,8 @@ def test_each_weight_gets_the_update_of_the_pattern_that_wins() -> None:
         "fc2.weight": B,
         "conv1.weight": C,
         "block.0.weight": C,
+        "rnn.weight_ih_l0": C,
+        "rnn.weight_hh_l0": C,
     }
     assert all(target.weight is model.get_parameter(target.name) for target in targets)
 
@@ -197,7 +200,6 @@ def test_a_model_that_is_one_layer_matches_a_wildcard(wrap: Any) -> None:
             "block",
             r"'block' has no weight of its own; inside it there are block\.0 \(Conv2d\), block\.1 \(BatchNorm2d\)$",
         ),
-        ("rnn", r"'rnn' has no weight of its own; inside it there are rnn\.weight_ih_l0, "),
     ],
 )
 def test_a_pattern_that_selects_nothing_says_what_is_there(pattern: str, says: str) -> None:
@@ -219,11 +221,29 @@ def test_a_norm_is_bounded_by_the_name_of_its_scales_only(update: Any) -> None:
     assert resolve(model, {"block.1": B}, sgd(model)), "a penalty on scales is a method of its own"
 
 
-def test_a_wildcard_selects_parameters_called_weight_only() -> None:
-    model = nn.ModuleDict({"attention": nn.MultiheadAttention(4, 2), "rnn": nn.LSTM(4, 2)})
-    assert winners(model, {"*": A}).keys() == {"attention.out_proj.weight"}
-    for name in ("attention.in_proj_weight", "rnn.weight_ih_l0"):
+def test_recurrent_layers_and_attention_have_weights_of_other_names() -> None:
+    attention = nn.MultiheadAttention(4, 2, kdim=3, add_bias_kv=True)
+    model = nn.ModuleDict(
+        {"attention": nn.MultiheadAttention(4, 2), "cross": attention, "rnn": nn.LSTM(4, 3, proj_size=2)}
+    )
+    rnn = {"rnn.weight_ih_l0", "rnn.weight_hh_l0", "rnn.weight_hr_l0"}
+    cross = {"cross.q_proj_weight", "cross.k_proj_weight", "cross.v_proj_weight"}
+    own = {"attention.in_proj_weight", *cross, *rnn}
+    assert winners(model, {"*": A}).keys() == {*own, "attention.out_proj.weight", "cross.out_proj.weight"}
+    assert winners(model, {"rnn": A}).keys() == rnn
+    assert winners(model, {"cross": A}).keys() == cross
+    assert winners(nn.GRUCell(2, 3), {"*": A}).keys() == {"weight_ih", "weight_hh"}
+    for name in own:
         assert winners(model, {name: A}) == {name: name}
+
+
+def test_a_computed_weight_of_a_recurrent_layer_is_refused() -> None:
+    model = nn.ModuleDict({"rnn": nn.LSTM(4, 3)})
+    nn.utils.parametrizations.weight_norm(model["rnn"], "weight_hh_l0")
+    with pytest.raises(mb.RuleError, match=r"layer 'rnn' is parametrized, .*\(layer, 'weight_hh_l0'\)"):
+        select(model, {"*": A})
+    source = "rnn.parametrizations.weight_hh_l0.original1"
+    assert winners(model, {source: A, "*": A}) == {source: source, "rnn.weight_ih_l0": "*"}
 
 
 def test_a_long_list_of_names_is_cut() -> None:

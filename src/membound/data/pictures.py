@@ -37,8 +37,8 @@ class FolderSplit:
     """Images in files, decoded when read: RGB uint8, resized to cover `size`, then center-cropped.
 
     `size` is the side of squares, or height and width. Grayscale, palette, CMYK and 16-bit images (the high byte)
-    become RGB; transparency is dropped, EXIF orientation honoured, an animation gives its first frame. Threads may read
-    at the same time.
+    become RGB; transparency is dropped, the EXIF orientation is applied, and an animation gives its first frame.
+    Threads may read at the same time.
     """
 
     paths: tuple[str, ...]

@@ -11,6 +11,7 @@ from membound.report.axes import (
     Scale,
     draw_figure,
     find_byte_ticks,
+    find_log_ticks,
     find_low,
     find_ticks,
     show_byte_tick,
@@ -22,6 +23,7 @@ from membound.report.device import find_flash, is_micro
 from membound.report.markup import Markup, join, tag
 from membound.report.text import Score, find_number, find_part, find_rows, find_text, shorten, show_count
 from membound.report.verdict import show_seeds
+from membound.units import show_bytes
 
 WIDE = Frame(width=860, height=430, left=52, right=16, top=30, bottom=46)
 NARROW = Frame(width=352, height=340, left=44, right=10, top=30, bottom=44)  # the same, for a phone
@@ -74,7 +76,9 @@ def make_scatter(result: Mapping[str, Any], score: Score) -> Markup | None:
         return None
     axis = "flash" if is_micro(result) else "file size"
     beside = [] if is_micro(result) else find_beside(dense, score)
-    figure = _Scatter(tried, finals, dense_score, beside, _find_limits(result), score, axis)
+    figure = _Scatter(
+        tried, finals, dense_score, beside, _find_limits(result), score, axis, _is_binary(result)
+    )
     return join(
         tag("div", figure.draw(WIDE, "scatter-wide"), class_="wide"),
         tag("div", figure.draw(NARROW, "scatter-narrow"), class_="narrow"),
@@ -144,6 +148,15 @@ def _find_limits(result: Mapping[str, Any]) -> list[float]:
     return sorted(limit for limit in limits if limit is not None and limit > 0)
 
 
+def _is_binary(result: Mapping[str, Any]) -> bool:
+    """Whether the axis counts in KiB, as the budgets do; else in KB, as the rest of the page.
+
+    >>> _is_binary({"budget": {"text": "20KiB, 10%"}}), _is_binary({"budget": {"text": "20 KB"}}), _is_binary({})
+    (True, False, False)
+    """
+    return "ib" in (find_text(find_part(result, "budget"), "text") or "").lower()
+
+
 def _note(below: int, absent: int) -> Markup | None:
     words = (
         [f"Triangles on the axis: {below} of the candidates, which score less than it shows."]
@@ -165,11 +178,13 @@ class _Scatter:
     limits: list[float]
     score: Score
     axis: str  # what sizes are those of
+    binary: bool  # whether they are in KiB, not in KB
 
     def draw(self, frame: Frame, name: str) -> Markup:
         x, y = self._scales(frame)
         count = 7 if frame is WIDE else 4
-        bytes_ticks = [(tick, show_byte_tick(tick)) for tick in find_byte_ticks(x.low, x.high, count)]
+        find, show = (find_byte_ticks, show_byte_tick) if self.binary else (find_log_ticks, show_bytes)
+        bytes_ticks = [(tick, show(tick)) for tick in find(x.low, x.high, count)]
         ticks = [tick for tick in find_ticks(y.low, y.high, 6) if not self.score.percent or 0 <= tick <= 100]
         return draw_figure(
             name, f"{self.score.name} against {self.axis}", self._describe(), frame.width, frame.height,

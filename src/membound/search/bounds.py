@@ -33,7 +33,7 @@ PREFER = get_args(Prefer)
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """What is bounded: one of `budget`, `ram`, `nonzeros`, `within` and `stages`, or the first two; and what it counts.
+    """What is bounded, and how it is counted: one bound, or `budget` together with `ram` or `latency`.
 
     >>> Bound(budget=["40 KiB", 20480]).kind, Bound(budget=["40 KiB", 20480]).amounts
     ('file', ('40 KiB', 20480))

@@ -38,6 +38,7 @@ from membound.search.input_scale import note_constant, note_scales
 from membound.search.integers import note_memory, with_integers_judged
 from membound.search.latencies import with_latencies
 from membound.search.latency import TRIES, LatencyBound, smaller, told
+from membound.search.left_alone import note_left_alone
 from membound.search.micro import MicroBytes, describe_dense
 from membound.search.place import Place, Watch
 from membound.search.problem import Problem, Target
@@ -105,16 +106,15 @@ def fit(
       floats [n] or [n, k] are numbers to predict; integers [n, H, W] are masks.
     - One bound is given, or `budget` with `ram` or `latency`. `budget`: bytes of the file, as '40 KiB', 40960, or '10%'
       of the dense file. `ram`: file and working memory at `batch` images on one thread, on every instruction set or on
-      `isa` alone ('avx2', 'avx512', 'neon', 'scalar'). `latency`: the time of one image on `threads`
-      of this machine, as '5 ms', or a number of milliseconds. Alone, the file may be as large as the dense one; beside
-      one `budget`, both hold. It goes with no other bound (`ram` too on a microcontroller), and with one network.
-      `nonzeros`: parameters that are not zero. `within`: the smallest file within so many points of dense. `stages`:
-      counts of layers, tightened as long as accuracy allows
-      (a `Stages`, or its file). A list of budgets gives a list of results. With `target='micro'`,
-      `budget` bounds the flash of a microcontroller, code included ('10%' is of the flash that the dense network takes
-      in 8 bits), and `latency` the time that is estimated at its `clock`, '80 MHz' where none is given: give one of
-      them or both, and `ram`, which bounds its RAM, beside them. Flash and time are those of C `compiled` with 'Os',
-      or 'O2': faster, and more code.
+      `isa` alone ('avx2', 'avx512', 'neon', 'scalar'). `latency`: the time of one image on `threads` threads of this
+      machine, as '5 ms', or a number of milliseconds. Alone, it allows a file as large as the dense one; with one
+      `budget`, both hold. No other bound may stand beside it (on a microcontroller, `ram` may), and it takes a single
+      network, no ensemble. `nonzeros`: parameters that are not zero. `within`: the smallest file within so many points
+      of dense. `stages`: the nonzeros of layers, tightened as long as accuracy allows (a `Stages`, or its file). A list
+      of budgets gives a list of results. With `target='micro'`, `budget` bounds the flash of a microcontroller, code
+      included ('10%' is of the flash that the dense network takes in 8 bits), and `latency` the time that is estimated
+      at its `clock`, '80 MHz' where none is given: give one of them or both, and `ram`, which bounds its RAM, beside
+      them. Flash and time are those of C `compiled` with 'Os', or 'O2': faster, and more code.
     - `values` are stored in 'p1' to 'p8' (so many bits each), 'f16', 'f32', or 'auto': in few bits, as many in each
       layer as pay there, unless that costs accuracy. `prefer='speed'` stores them in formats that run faster and take
       more bytes, so that fewer weights fit.
@@ -197,6 +197,7 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
             *note_scales(problem),
             *note_targets(problem),
             *note_outputs(problem),
+            *note_left_alone(problem, choices),
             *note_memory(problem, bound, limits),
         ]
         for note in reading:

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Watch:
-    """Who is told what happens: steps under way, jobs done, what the fit is about to do, and what it could not do.
+    """Functions that are told what happens: steps under way, jobs done, what the fit is about to do, and warnings.
 
-    What is noted is worth reading while the fit goes on: how much there is to do; `expect` gets the same as a number.
+    `note` gets what is worth reading before and during the fit, such as how much there is to do; `expect` gets that as
+    numbers.
     """
 
     show: "Show | None" = None

@@ -328,7 +328,9 @@ def bounded_weights(
     >>> bounded_weights(nn.Sequential(nn.Conv2d(4, 4, 3, groups=4), nn.Conv2d(4, 8, 1), nn.BatchNorm2d(8)))
     ('1.weight',)
     """
-    chosen = select(model, dict.fromkeys(layers, l0_project(1.0)))
+    chosen = {
+        name: found for each in layers for name, found in select(model, {each: l0_project(1.0)}).items()
+    }
     left = (
         {id(weight) for weight, _ in select(model, dict.fromkeys(protect, l0_project(1.0))).values()}
         if protect

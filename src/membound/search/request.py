@@ -6,7 +6,8 @@ checkers and completion. Nothing here imports torch, so that `membound fit --hel
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
@@ -82,9 +83,9 @@ class Choices:
 
     - `strategy` says which layer keeps how much: 'global', 'greedy', 'magnitude' or 'uniform'; or a function
       `(name, weight) -> scores` that scores each element: the highest of the whole network stay.
-    - `steps` of `batch_size` at peak rate `lr`, with `weight_decay`, by `solver`: 'sgd', 'adamw'
+    - `steps` of `batch_size` at the peak learning rate `lr`, with `weight_decay`, by `solver`: 'sgd', 'adamw'
       or 'caffe' (the default of cifar10_quick and alexnet). The final network of a greedy search or of stages goes on
-      from a trained one, at half of `lr`. The weights are projected `every` so many steps.
+      from a trained one, at half of `lr`. `every` is the number of steps from one projection to the next.
     - `augment` varies training images at random: 'none', 'standard' (what suits the data; the default for CIFAR-10 and
       folders), or 'mirror,shift=4,cutout=8,turn=10,zoom=0.1', any of these; or a `membound.data.Augment`.
     - `effort`: 'quick', 'normal' or 'best' chooses `steps`, `teacher` and `widths`, where these are not given.
@@ -99,14 +100,14 @@ class Choices:
     - `layers` and `protect` are patterns of layer names: those that are bounded, and those that are left alone.
       `depthwise=True` bounds depthwise convolutions, too.
     - `validation`: training images held out for choices, a count or a fraction.
-    - `greedy_step` and `candidate_steps`: what part of a layer a candidate of the greedy search loses, and how long it
-      is trained.
+    - `greedy_step` and `candidate_steps`: the part of a layer that a candidate of the greedy search loses, and the
+      steps that it is trained for.
     - `pretrained` says that the weights are not random: the bound tightens from the first step, at a lower rate.
     - `loss(outputs, targets)` and `score(outputs, targets)` are for tasks other than classification. Both are tried
       before anything is trained.
     - `dense=False` trains no dense network to compare with.
     - `seeds` of 2 or more repeat the fit with as many seeds, from `seed` on. The network is the first seed's; mean and
-      standard deviation of all are its `mean` and `std`, and `verdict` says whether that differs from dense.
+      standard deviation of all are its `mean` and `std`, and `verdict` says whether they differ from dense.
     """
 
     strategy: Annotated[
@@ -324,21 +325,33 @@ class Choices:
 
     @property
     def strategy_name(self) -> str:
-        """The strategy in a word, for people; of a function without a name, the line that it is written in.
+        """The strategy in a word, for people: of a lambda its line, of a partial and a dataclass also their values.
 
         >>> Choices(strategy="magnitude").strategy_name, Choices(strategy=lambda name, w: w.abs()).strategy_name
         ('magnitude', 'lambda in line 1')
         """
-        if not callable(self.strategy):
-            return self.strategy or "global"
-        name = str(getattr(self.strategy, "__name__", type(self.strategy).__name__))
-        code = getattr(self.strategy, "__code__", None)
-        return f"lambda in line {code.co_firstlineno}" if name == "<lambda>" and code is not None else name
+        return _name_of(self.strategy) if callable(self.strategy) else self.strategy or "global"
+
+
+def _name_of(function: Any) -> str:
+    """
+    >>> _name_of(len), _name_of(partial(round, ndigits=2)), _name_of(Choices.is_greedy.fget)
+    ('len', 'round(ndigits=2)', 'is_greedy')
+    """
+    if isinstance(function, partial):
+        values = [repr(value) for value in function.args]
+        values += [f"{name}={value!r}" for name, value in function.keywords.items()]
+        return f"{_name_of(function.func)}({', '.join(values)})"
+    if is_dataclass(function):
+        return repr(function)
+    name = str(getattr(function, "__name__", type(function).__name__))
+    code = getattr(function, "__code__", None)
+    return f"lambda in line {code.co_firstlineno}" if name == "<lambda>" and code is not None else name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Examples:
-    """What networks are trained, chosen and judged by, and how it is prepared."""
+    """The data that networks are trained on, chosen by and judged on, and how it is prepared."""
 
     train_data: Any
     val_data: Any = None

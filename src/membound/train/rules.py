@@ -1,11 +1,13 @@
 """Rules: which update belongs to which weight.
 
 A pattern matches the full dotted name of a layer, and the first match wins in the order given. A layer's rule
-touches its `weight`. A wildcard selects only weights of two or more dimensions, so '*' leaves batch-norm scales
-alone; an exact parameter name, such as 'fc1.bias', selects anything.
+touches its `weight`, of recurrent layers and of attention those that they have in its place. A wildcard selects only
+weights of two or more dimensions, so '*' leaves batch-norm scales alone; an exact parameter name, such as 'fc1.bias',
+selects anything.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -19,6 +21,11 @@ from membound.modules import plain_keys, plain_name, wrapping
 from membound.train.computed import computed_tensors, refuse_computed
 from membound.train.sharded import check_layout, is_sharded
 from membound.train.updates import Update
+
+NAMES = {  # what layers call their weights that have none called `weight`
+    (nn.RNNBase, nn.RNNCellBase): re.compile(r"weight_(ih|hh|hr)(_l\d+)?(_reverse)?"),
+    (nn.MultiheadAttention,): re.compile(r"(in|q|k|v)_proj_weight"),
+}
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,9 @@ def select(model: nn.Module, rules: Mapping[str, Update]) -> dict[str, tuple[nn.
         while not has_own and plain.startswith("module."):
             plain = plain.removeprefix("module.")
         missed = [layer for layer in computed if layer == plain or fnmatchcase(layer, plain)]
-        refuse_computed([computed[layer] for layer in missed if not _has_source(layer, chosen)])
+        refuse_computed(
+            [computed[layer] for layer in missed if not _has_source(*computed[layer][:2], chosen)]
+        )
         names = _selected(plain, parameters, layers)
         _check_reached(pattern, names, chosen)
         for name in names:
@@ -121,13 +130,15 @@ def _computed_weights(layers: Mapping[str, nn.Module]) -> dict[str, tuple[str, s
         name: (name, tensor, way)
         for name, layer in layers.items()
         for tensor, way in computed_tensors(layer)
-        if tensor == "weight" and isinstance(weight := layer.weight, Tensor) and weight.dim() >= 2
+        if _is_weight(tensor, layer)
+        and isinstance(weight := getattr(layer, tensor), Tensor)
+        and weight.dim() >= 2
     }
 
 
-def _has_source(layer: str, chosen: Mapping[str, object]) -> bool:
+def _has_source(layer: str, tensor: str, chosen: Mapping[str, object]) -> bool:
     """Whether a rule before names what the layer's weight is computed from."""
-    sources = tuple(f"{layer}.{part}".lstrip(".") for part in ("weight_", "parametrizations.weight."))
+    sources = tuple(f"{layer}.{part}".lstrip(".") for part in (f"{tensor}_", f"parametrizations.{tensor}."))
     return any(name.startswith(sources) for name in chosen)
 
 
@@ -136,21 +147,19 @@ def _selected(
 ) -> list[str]:
     if pattern in parameters:
         return [pattern]
-    weights = _layers(parameters)
+    weights = _layers(parameters, layers)
     if pattern in layers:
-        if f"{pattern}.weight" in parameters:
-            return [f"{pattern}.weight"]
+        if own := [name for name, layer in weights.items() if layer == pattern]:
+            return own
         inside = [name for name in parameters if name.startswith(f"{pattern}.")]
-        named = (
-            _typed(_layers(dict.fromkeys(inside)), layers) or inside
-        )  # an nn.LSTM has parameters of other names
+        named = _typed({name: weights[name] for name in inside if name in weights}, layers) or inside
         there = (
             f"inside it there are {_listed(named)}"
             if inside
             else f"there are {_listed(_typed(weights, layers))}"
         )
         raise RuleError(f"the layer '{pattern}' has no weight of its own; {there}")
-    matched = [name for layer, name in weights.items() if fnmatchcase(layer, pattern)]
+    matched = [name for name, layer in weights.items() if fnmatchcase(layer, pattern)]
     selected = [
         name
         for name in matched
@@ -162,7 +171,7 @@ def _selected(
             "a wildcard leaves those alone, so name them exactly"
         )
     if not selected:
-        close = get_close_matches(pattern, [*filter(None, weights), *parameters], n=1)
+        close = get_close_matches(pattern, [*filter(None, weights.values()), *parameters], n=1)
         hint = f"; did you mean '{close[0]}'?" if close else ""
         there = _listed(_typed(weights, layers) or list(parameters))
         raise RuleError(f"the pattern '{pattern}' matches no layer: there are {there}{hint}")
@@ -255,18 +264,25 @@ def _check_target(target: Target, optimizer: Optimizer) -> None:
             raise RuleError(f"'{name}' of shape {tuple(weight.shape)}: {error}") from None
 
 
-def _layers(parameters: Mapping[str, object]) -> dict[str, str]:
-    """Every layer that has a `weight`, with that parameter's name; a model that is one layer is called ''."""
-    return {
-        name.removesuffix("weight").removesuffix("."): name
-        for name in parameters
-        if name == "weight" or name.endswith(".weight")
-    }
+def _layers(parameters: Iterable[str], layers: Mapping[str, nn.Module]) -> dict[str, str]:
+    """The layer of every parameter that is a layer's weight; a model that is one layer is called ''."""
+    split = {name: name.rpartition(".") for name in parameters}
+    return {name: layer for name, (layer, _, own) in split.items() if _is_weight(own, layers.get(layer))}
+
+
+def _is_weight(name: str, layer: nn.Module | None) -> bool:
+    return name == "weight" or any(
+        isinstance(layer, kinds) and names.fullmatch(name) is not None for kinds, names in NAMES.items()
+    )
 
 
 def _typed(weights: Mapping[str, str], layers: Mapping[str, nn.Module]) -> list[str]:
     """Layers that have a weight, each with its type: in an nn.Sequential, a name alone says little."""
-    return [f"{layer} ({type(layers[layer]).__name__})" if layer else name for layer, name in weights.items()]
+    names = {
+        layer: f"{layer} ({type(layers[layer]).__name__})" if layer else name
+        for name, layer in weights.items()
+    }
+    return list(names.values())
 
 
 def _listed(names: list[str], most: int = 20) -> str:

@@ -82,7 +82,7 @@ class Update:
     - `rank(weight)` or `rank(weight, state)`, beside a bound, gives a score of at least 0 for each element: the highest
       stay. Without it, the largest magnitudes do. `weight.grad` is the last gradient, or None; `state` is what stages
       have kept in `moment.state`, empty before the first step.
-    - `every`: `after` is only called on steps that are multiples of it.
+    - `every`: `after` is called only on steps that are multiples of it.
     - `steady_before` and `steady_after` promise that the stage does the same at every step but for the learning rate,
       and reads nothing back from the device: then a step on a GPU is recorded with it, and replayed. False is always
       right.
