@@ -313,7 +313,7 @@ def _ledger_lines() -> int:
 
 def test_interrupted_without_a_run_directory_nothing_was_saved(capsys, monkeypatch):
     monkeypatch.setattr(
-        "membound.search.finals.describe_stored", lambda *_: signal.raise_signal(signal.SIGTERM)
+        "membound.search.finals._describe_stored", lambda *_: signal.raise_signal(signal.SIGTERM)
     )
     assert run(*SHORT, *OUT, "--budget", "4KiB") == 130
     said = "nothing was saved, as there is no --run-dir: run the command again, with one if it may be stopped"
