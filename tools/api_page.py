@@ -106,6 +106,8 @@ SECTIONS = (
             Entry("membound.run.net.Memory"),
             Entry("membound.inspect"),
             Entry("membound.Inspection", (), called=False),
+            Entry("membound.export_onnx"),
+            Entry("membound.export.onnx_file.OnnxFile"),
             *_entries("membound", "export_cpp export_cpp_file export_c"),
             Entry("membound.MicroNet", called=False),
             Entry("membound.run.micro_net.MicroMemory"),

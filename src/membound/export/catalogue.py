@@ -17,26 +17,25 @@ if TYPE_CHECKING:
 
 
 def _write_onnx(request: Request) -> Written:
-    from membound.export.onnx import to_onnx, write_onnx
-    from membound.run.files import find_model_file
-    from membound.store.file import read
+    from membound.export.onnx_file import export_onnx
 
     target = request.target
     assert target is not None
-    if target.suffix != ".onnx":
-        raise MemboundError(f"{target}: let the name of an ONNX model end in .onnx", about="onnx")
-    model = read(find_model_file(Path(request.source)))
-    size = write_onnx(target, model, request.sparse)
-    dense = sum(map(len, to_onnx(model))) if request.sparse else size
+    made = export_onnx(request.source, target, sparse=request.sparse)
+    size, dense = made.onnx_bytes, made.dense_onnx_bytes
     how = f"sparse initializers, {dense:,} dense" if request.sparse else "dense"
     return Written(
         {
             "out": str(target),
             "onnx_bytes": size,
             "dense_onnx_bytes": dense,
-            "file_bytes": model.file_bytes,
+            "file_bytes": made.file_bytes,
+            "input": made.input,
         },
-        [f"onnx      {target}: {size:,} bytes, {how} (the model file has {model.file_bytes:,})"],
+        [
+            f"onnx      {target}: {size:,} bytes, {how} (the model file has {made.file_bytes:,})",
+            f"input     {made.input}",
+        ],
         "note: sparse initializers save bytes of the file only: ONNX Runtime makes them dense as it loads, in memory "
         "and time they save nothing, and OpenVINO does not read them"
         if request.sparse
