@@ -156,13 +156,13 @@ def _write_cpp_file(request: Request) -> Written:
     size = export_cpp_file(request.source, target, engine=request.engine)
     network, which = _say_network(request.source)
     other = "float" if request.engine == "int8" else "int8"
-    speed = f"at {request.engine} speed, even in an app exported with engine={other!r}"
     return Written(
         {"out": str(target), "file_bytes": size, "engine": request.engine, "network": network},
         [
             f"file      {target}: {size:,} bytes, for net_open_file of an app: unpacked, and biases and tables in 16 "
             "bits where that is exact",
-            f"engine    {say_engine(request.engine)}; this network runs in {request.engine}, {speed}",
+            f"engine    {say_engine(request.engine)}; this network runs in {request.engine}, even in an app "
+            f"exported with engine={other!r}",
             which,
             f"app       one whose net.h has NET_FILE_FORMAT {FILE_FORMAT}, for the same inputs, outputs and classes",
         ],
