@@ -106,6 +106,8 @@ SECTIONS = (
             Entry("membound.run.net.Memory"),
             Entry("membound.inspect"),
             Entry("membound.Inspection", (), called=False),
+            Entry("membound.export_onnx"),
+            Entry("membound.export.onnx_file.OnnxFile"),
             *_entries("membound", "export_cpp export_cpp_file export_c"),
             Entry("membound.MicroNet", called=False),
             Entry("membound.run.micro_net.MicroMemory"),
@@ -264,13 +266,20 @@ def _row(*cells: str) -> str:
 
 
 def _helps(record: type) -> dict[str, str]:
-    """What the command line says of fields; an option such as --no-dense says what leaving it out does not."""
+    """What the command line says of fields, in Python's words; --no-dense says what leaving it out does not."""
     return {
         name: f"`False`: {option.help[0].lower()}{option.help[1:]}"
         if (option.word or "").startswith("no-")
-        else option.help
+        else _in_python(option.help)
         for name, option in options_of(record).items()
     }
+
+
+def _in_python(text: str) -> str:
+    """What is repeated on the command line is a list, and what is typed there a string."""
+    for typed, written in PYTHONS.items():
+        text = text.replace(typed, written)
+    return text
 
 
 def _comment(place: ModuleType, field: ast.AnnAssign) -> str:
@@ -281,6 +290,16 @@ def _comment(place: ModuleType, field: ast.AnnAssign) -> str:
     return comment[1] if comment else ""
 
 
+PYTHONS = {
+    "; repeatable.": ", or a list of them.",
+    "such as 20KiB or 10% of dense": "such as '20 KiB', or '10%' of dense",
+    "such as 4000 or 10%": "such as 4000 or '10%'",
+    "such as 5ms": "such as '5 ms'",
+    "own, at the same bytes: 1,1.5,2.": "own, at the same bytes: [1, 1.5, 2].",
+    "or package.module:function, which scores weights": "or a function that scores weights",
+    "run the same command again": "make the same call again",
+    "default: 80MHz": "default: '80 MHz'",
+}
 RECORDS = ("Bound", "Choices", "Place", "Examples")  # whose fields are the keywords of fit
 GIVEN = {  # what neither a command's help nor a comment says, because it is data or code
     "train_data": "What networks are trained on; see above",
@@ -293,7 +312,7 @@ GIVEN = {  # what neither a command's help nor a comment says, because it is dat
     "loss": "A function of outputs and targets; default: what the targets call for",
     "score": "A function of outputs and targets, higher is better; default: accuracy, or as `loss`",
     "pretrained": "Whether the network comes with trained weights: its rates and its ramp are those of a fine-tuning",
-    "workers": "Who trains: `ray_cluster(...)`, for one; default: this process",
+    "workers": "Who trains: `ray_cluster(...)`, for one; default: the process that calls `fit`",
     "watch": "Who is told how far it is; a `Watch`",
     "progress": "`False`: no lines on stderr",
 }

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from membound.export.cpp_file import export_cpp_file
     from membound.export.cpp_project import export_cpp
     from membound.export.micro import export_c
+    from membound.export.onnx_file import export_onnx
     from membound.report.paired import Comparison
     from membound.run.inspection import Inspection, inspect
     from membound.run.micro_net import MicroNet
@@ -72,6 +73,7 @@ __all__ = [
     "export_c",
     "export_cpp",
     "export_cpp_file",
+    "export_onnx",
     "fit",
     "hold",
     "inspect",
@@ -105,6 +107,7 @@ _HOME = {
     "export_c": "membound.export.micro",
     "export_cpp": "membound.export.cpp_project",
     "export_cpp_file": "membound.export.cpp_file",
+    "export_onnx": "membound.export.onnx_file",
     "fit": "membound.search.fit",
     "hold": "membound.train.updates",
     "inspect": "membound.run.inspection",

@@ -151,6 +151,16 @@ def parse_latency(text: str | float) -> float:
     return float(match[1]) * MILLISECONDS[unit]
 
 
+def show_latency(latency: str | float) -> str:
+    """What `parse_latency` read, as it was written.
+
+    >>> show_latency("0.01us"), show_latency(" 5 ms"), show_latency(0.25)
+    ('0.01 us', '5 ms', '0.25 ms')
+    """
+    text = latency.strip() if isinstance(latency, str) else f"{latency:g}ms"
+    return re.sub(r"\s*([a-z]+)$", r" \1", text)
+
+
 def parse_level(text: str) -> str:
     """One of LEVELS, with or without the hyphen.
 

@@ -377,7 +377,12 @@ BAD = {
         (*SHORT, "--budget", "4KiB", "--out", "/proc/net.safetensors"),
         "nothing can be written",
     ),
-    "too small": ((*SHORT, *OUT, "--budget", "100"), "cannot be met"),
+    "too small": ((*SHORT, *OUT, "--budget", "200"), "cannot be met"),
+    "for any": (
+        (*SHORT, *OUT, "--budget", "100"),
+        "no network takes less than 128 bytes; did you mean 100KB?",
+    ),
+    "before torch": (("fit", NET, "--data", "nowhere", *OUT, "--ram", "90"), "did you mean 90KB or 90%?"),
     "percent": ((*SHORT, *OUT, "--budget", "120%"), "at most 100%"),
     "same": ((*SHORT, *OUT, "--budget", "4KiB", "--budget", "4096"), "not all different"),
     "within": ((*SHORT, *OUT, "--within", "-1"), "--within -1"),
@@ -542,7 +547,7 @@ def test_steps_of_an_earlier_start_say_nothing_about_the_pace():
     board.show(job, Progress(800, 1000, 1.0))
     now[0] = 10.0
     board.show(job, Progress(900, 1000, 1.0))
-    assert board.headline() == "preparing: about 10.0 s left in round 2"
+    assert board.headline() == "checking the bound: about 10.0 s left in round 2"
 
 
 def test_the_table_stays_small_and_keeps_what_is_under_way():

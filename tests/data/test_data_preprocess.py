@@ -191,6 +191,15 @@ def test_pixels_that_were_divided_by_255_are_refused(said):
     assert prepare(np.zeros((1, 1, 2, 2), np.float32)).shape == (1, 1, 2, 2), "black is black in both"
 
 
+def test_images_that_were_prepared_already_are_refused():
+    pixels = np.arange(8, dtype=np.uint8).reshape(2, 1, 2, 2) * 30
+    prepare = Preprocess(mean=[33.3], std=[60.0])
+    with pytest.raises(DataError, match=r"hold negative numbers, and pixels .* as they are, as in net\(x\)"):
+        prepare(prepare(pixels))
+    assert Preprocess(mean=[33.3], takes="float32")(prepare(pixels)).shape == (2, 1, 2, 2)
+    assert Preprocess(mean=[33.3])(np.full((2, 1), -4.0)).shape == (2, 1), "no pictures, but readings"
+
+
 @pytest.mark.parametrize("said", [{"mean": [0.5]}, {"mean": [0.5], "std": [0.25]}, {"scale": 2.0}])
 def test_numbers_from_0_to_1_are_prepared_by_what_is_made_for_them(said):
     assert Preprocess.from_json(said)(np.full((1, 1, 2, 2), 0.5, np.float32)).shape == (1, 1, 2, 2)

@@ -74,10 +74,14 @@ def test_segmentation_says_both_means_and_the_error_of_its_own():
         "mean IoU 0.600 ± 0.041: within the spread of dense (\N{MINUS SIGN}0.025 ± 0.080).",
         "The mean IoU above is a mean over images; over the pixels of all images together, it is 0.7000, dense 0.6500.",
     ]
-    error, rule = make_legend(result, Score("mean IoU", percent=False))
-    assert "After a score, ± is its standard error over 4 test images." in error
-    assert "After a difference, ± is half its 95 % confidence interval." in rule
+    (brief,) = make_legend(result, Score("mean IoU", percent=False))
+    assert brief == (
+        "after a score: standard error; after a difference: half its 95 % interval, paired by test example; within "
+        "the spread: the data cannot tell; another seed may differ"
+    )
     page = make_page(result)
+    assert "After a score, ± is its standard error over 4 test images." in page
+    assert "After a difference, ± is half its 95 % confidence interval." in page
     assert lines[1] in page
     assert "0.600 \N{PLUS-MINUS SIGN} 0.041" in page
 

@@ -58,6 +58,12 @@ def test_it_is_said_first_with_the_steps_whatever_dense_does(dense):
     assert "within the spread of dense" not in page
     if dense is not None:
         assert "no better than guessing</strong> 26 % of the test examples" in page
+        assert '<div class="tiles guessing">' in page
+    used = make_page({**result, "finals": [final | {"file": "n.safetensors"}]}).split("How to use it")[1]
+    assert used.startswith(
+        "</h2><p><strong>Train longer first:</strong> this network is no better than guessing.</p>"
+    )
+    assert "Train longer first" not in make_page({"finals": [judged(480, file="n.safetensors")]})
 
 
 @pytest.mark.parametrize(

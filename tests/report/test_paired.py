@@ -104,7 +104,11 @@ def test_networks_of_one_seed_are_paired_by_image():
     assert unknown.uncertainty > 2.5
     summary = {"finals": [ours | {"name": "8KB"}], "dense": theirs}
     assert "better than dense by 1.10 ± 0.76 points" in make_lines(summary, Score())[0]
-    assert "With one seed, the two are paired by test example." in " ".join(make_legend(summary, Score()))
+    assert "With one seed, the two are paired by test example." in make_page(summary)
+    assert make_legend(summary, Score()) == [
+        "after a score: standard error; after a difference: half its 95 % interval, paired by test example; another "
+        "seed may differ"
+    ]
 
 
 def test_the_verdict_by_images_is_nearly_that_of_mcnemars_exact_test():

@@ -257,7 +257,7 @@ def test_a_folder_that_is_none_is_refused(tmp_path):
             mb.data.Preprocess(takes="float32"),
             "this network was trained on floats",
         ),
-        (nn.Conv2d(3, 2, 8), (3, 8, 8), None, "no preprocessing in this file"),
+        (nn.Conv2d(3, 2, 8), (3, 8, 8), None, '(docs/APP.md, "Networks that do not take pixels")'),
         (nn.Linear(4, 2), (4,), None, "this network takes no pictures"),
     ],
 )
@@ -270,6 +270,7 @@ def test_a_network_that_takes_no_pixels_is_refused_before_anything_compiles(
     refused = subprocess.run(command, capture_output=True, text=True)
     assert refused.returncode != 0
     assert said in " ".join(refused.stderr.split())
+    assert "Warning" not in refused.stderr
 
 
 def test_the_program_says_the_class_of_a_picture(network, tmp_path):

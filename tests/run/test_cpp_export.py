@@ -472,7 +472,8 @@ def test_the_self_test_passes_and_finds_a_damaged_weight(engine, tmp_path):
     how = Preprocess(scale=1 / 64, mean=np.array([120.0, 110.0, 100.0]))
     mb.save(pixels_net().eval(), tmp_path / "net.safetensors", torch.zeros(1, 3, 12, 12), preprocess=how)
     folder = tmp_path / "cpp"
-    mb.export_cpp(tmp_path / "net.safetensors", folder, prefix="cats", engine=engine)
+    made = mb.export_cpp(tmp_path / "net.safetensors", folder, prefix="cats", engine=engine)
+    assert repr(made).endswith(f", changed=None, engine={engine!r})")
     program = build_check(folder, "cats")
     for isa in ISAS:
         code, said = check(program, isa)

@@ -120,19 +120,19 @@ def test_what_does_not_fit_or_was_not_asked_for_is_not_taken(options):
 @pytest.mark.parametrize(
     ("bound", "limit", "memory", "expected"),
     [
-        (Bound(budget=100), 100, None, True),
-        (Bound(budget=99), 99, None, False),
-        (Bound(ram=300), 300, None, True),
-        (Bound(ram=299), 299, None, False),
+        (Bound(budget=1000), 1000, None, True),
+        (Bound(budget=999), 999, None, False),
+        (Bound(ram=3000), 3000, None, True),
+        (Bound(ram=2999), 2999, None, False),
         (Bound(nonzeros=80), 80, None, True),
         (Bound(nonzeros=79), 79, None, False),
-        (Bound(budget=100, ram=299), 100, 299, False),
-        (Bound(within=1.0), 100, None, False),
-        (Bound(latency="1 ms"), 100, None, False),
+        (Bound(budget=1000, ram=2999), 1000, 2999, False),
+        (Bound(within=1.0), 1000, None, False),
+        (Bound(latency="1 ms"), 1000, None, False),
     ],
 )
 def test_every_bound_counts(bound, limit, memory, expected):
-    int8 = {"file_bytes": 100, "memory_bytes": 300, "nonzeros": 80}
+    int8 = {"file_bytes": 1000, "memory_bytes": 3000, "nonzeros": 80}
     assert fits(int8, bound, limit, memory) is expected
 
 

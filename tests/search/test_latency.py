@@ -127,8 +127,8 @@ def test_a_run_that_goes_on_keeps_what_it_measured(clock, tmp_path, monkeypatch)
 
 
 def test_what_cannot_be_met_is_said_before_training(clock):
-    with pytest.raises(MemboundError, match="cannot be met here: with 1% of its weights"):
-        mb.fit(network, (X, Y), test_data=(X, Y), latency="0.001 ms", **QUICK)
+    with pytest.raises(MemboundError, match="a latency of 1 us cannot be met here: with 1% of its weights"):
+        mb.fit(network, (X, Y), test_data=(X, Y), latency="1us", **QUICK)
 
 
 def test_labels_that_begin_at_1_are_warned_of(clock):

@@ -282,7 +282,7 @@ def test_what_is_no_file_is_refused(tmp_path, mmap):
     (tmp_path / "empty").touch()
     os.mkfifo(tmp_path / "pipe")
     cases = {
-        tmp_path: "this is not a file",
+        tmp_path: "this is a folder: give a .safetensors file",
         tmp_path / "pipe": "this is not a file",
         tmp_path / "empty": "not a model file: 0 bytes",
         "a\0b": "cannot be read: embedded null",

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+import membound as mb
 from membound.errors import ModelError
+from membound.search.checks import LEAST_FILE
 from membound.store.formats import exact_bytes
 from membound.store.sizes import our_sizes, total_bytes
 
@@ -13,6 +15,24 @@ SHAPES = {
     "conv5": (256, 192, 3, 3), "fc6": (4096, 9216), "fc7": (4096, 4096), "fc8": (1000, 4096),
 }  # fmt: skip
 KEPT = {"fc6": 3_000_000, "fc7": 3_000_000, "fc8": 400_000}
+
+
+def test_no_file_is_smaller_than_what_a_bound_may_be(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    class Least(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = torch.nn.Linear(1, 1, bias=False)
+
+        def forward(self, x):
+            return self.a(x)
+
+    sizes = [
+        mb.save(Least(), tmp_path / "net.safetensors", torch.zeros(1, 1), values=values).file_bytes
+        for values in ("f16", "p1")
+    ]
+    assert LEAST_FILE < min(sizes) < LEAST_FILE + 64
 
 
 def alexnet(kept):

@@ -95,15 +95,18 @@ def fit_command(
             page = beside.page(out)
             _check_files([out], page, source.init)  # what is wrong with names takes no torch to say
             options.check_there(net, data)
-            with options.reading():
+            with options.reading() as tells:
                 files = _name_files(out, bound.amounts)
                 _check_files(files, page, source.init)
                 _check_hub(beside.hub, files)
+                from membound.cli.live import CHECKING
                 from membound.search.micro import alike
                 from membound.train.parallel import choose_device, leads
                 from membound.train.preprocessing import preprocess_for, say_measured
 
                 network, dataset, preprocess = source.load(net, data, choices.seed)
+            if tells:
+                typer.echo(CHECKING, err=True)
             examples = replace(examples, train_data=dataset, preprocess=preprocess)
             choices = replace(choices, pretrained=source.has_weights(net))
             if choices.pretrained and leads(place.device):

@@ -27,6 +27,7 @@ from membound.train.run import Progress
 MOST_ROWS = 12
 MOST_LETTERS = 15  # of the name of a training
 PER_SECOND = 4
+CHECKING = "checking the bound"  # with one weight in each layer, before anything is trained
 IN_TRAINING = "accuracy and size in training; files are measured at the end"
 
 
@@ -49,7 +50,7 @@ class Board:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._lock = threading.Lock()
         self._rows: dict[str, _Row] = {}
-        self._stage = "preparing"
+        self._stage = CHECKING
         self._forecast = Forecast(clock)
 
     def expect(self, work: Work) -> None:

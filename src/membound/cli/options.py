@@ -261,19 +261,22 @@ def check_there(net: str, data: str) -> None:
 
 
 @contextmanager
-def reading() -> Iterator[None]:
-    """Says that a network and data are read, which may take long; a log has a line where torch comes before them."""
+def reading() -> Iterator[bool]:
+    """Says that a network and data are read, which may take long; a log has a line where torch comes before them.
+
+    Gives whether it has such lines.
+    """
     if not sys.stderr.isatty():
-        if (
-            "torch" not in sys.modules and os.environ.get("RANK", "0") == "0"
-        ):  # one process of torchrun tells for all
+        # One process of torchrun tells for all.
+        tells = "torch" not in sys.modules and os.environ.get("RANK", "0") == "0"
+        if tells:
             typer.echo("loading torch, the network and the data", err=True)
-        yield
+        yield tells
         return
     from rich.console import Console
 
     with Console(stderr=True).status("reading the network and the data"):
-        yield
+        yield False
 
 
 NOTHING_SAVED = (

@@ -106,6 +106,11 @@ class Preprocess:
                 "images are floating-point numbers from 0 to 1, and pixels from 0 to 255 are prepared here: give "
                 "uint8, or these times 255"
             )
+        if images.dtype.kind == "f" and images.ndim == 4 and self._wants_pixels() and (images < 0).any():
+            raise DataError(
+                "images hold negative numbers, and pixels from 0 to 255 are prepared here: give uint8; numbers that "
+                "are prepared already go to the network as they are, as in net(x)"
+            )
         out: Float32 = images.astype(np.float32)
         if self.mean is not None:
             out -= beside(self.mean, out.ndim)

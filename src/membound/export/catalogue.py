@@ -17,26 +17,25 @@ if TYPE_CHECKING:
 
 
 def _write_onnx(request: Request) -> Written:
-    from membound.export.onnx import to_onnx, write_onnx
-    from membound.run.files import find_model_file
-    from membound.store.file import read
+    from membound.export.onnx_file import export_onnx
 
     target = request.target
     assert target is not None
-    if target.suffix != ".onnx":
-        raise MemboundError(f"{target}: let the name of an ONNX model end in .onnx", about="onnx")
-    model = read(find_model_file(Path(request.source)))
-    size = write_onnx(target, model, request.sparse)
-    dense = sum(map(len, to_onnx(model))) if request.sparse else size
+    made = export_onnx(request.source, target, sparse=request.sparse)
+    size, dense = made.onnx_bytes, made.dense_onnx_bytes
     how = f"sparse initializers, {dense:,} dense" if request.sparse else "dense"
     return Written(
         {
             "out": str(target),
             "onnx_bytes": size,
             "dense_onnx_bytes": dense,
-            "file_bytes": model.file_bytes,
+            "file_bytes": made.file_bytes,
+            "input": made.input,
         },
-        [f"onnx      {target}: {size:,} bytes, {how} (the model file has {model.file_bytes:,})"],
+        [
+            f"onnx      {target}: {size:,} bytes, {how} (the model file has {made.file_bytes:,})",
+            f"input     {made.input}",
+        ],
         "note: sparse initializers save bytes of the file only: ONNX Runtime makes them dense as it loads, in memory "
         "and time they save nothing, and OpenVINO does not read them"
         if request.sparse
@@ -157,13 +156,13 @@ def _write_cpp_file(request: Request) -> Written:
     size = export_cpp_file(request.source, target, engine=request.engine)
     network, which = _say_network(request.source)
     other = "float" if request.engine == "int8" else "int8"
-    speed = f"at {request.engine} speed, even in an app exported with engine={other!r}"
     return Written(
         {"out": str(target), "file_bytes": size, "engine": request.engine, "network": network},
         [
             f"file      {target}: {size:,} bytes, for net_open_file of an app: unpacked, and biases and tables in 16 "
             "bits where that is exact",
-            f"engine    {say_engine(request.engine)}; this network runs in {request.engine}, {speed}",
+            f"engine    {say_engine(request.engine)}; this network runs in {request.engine}, even in an app "
+            f"exported with engine={other!r}",
             which,
             f"app       one whose net.h has NET_FILE_FORMAT {FILE_FORMAT}, for the same inputs, outputs and classes",
         ],

@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from membound.errors import ModelError, check_path_like, shown
@@ -36,7 +36,10 @@ class CppFolder:
     takes_pixels: bool = True  # and that takes pixels, as they are in pictures
     kept: tuple[str, ...] = ()  # files of an earlier export that you edited, and stay
     changed: str | None = None  # what an app relies on and is not as in the earlier export: shapes, classes
-    may_use_integers: bool = False  # whether the engine int8 has convolutions to compute in integers
+    engine: str = "float"  # how it computes
+    may_use_integers: bool = field(
+        default=False, repr=False
+    )  # whether the engine int8 has convolutions to compute in integers
 
 
 @known_keywords
@@ -81,6 +84,7 @@ def export_cpp(
         pixels,
         tuple(kept),
         None if before is None else describe_change(before, source.source, prefix),
+        engine,
         ready.engine == "float" and in_integers(ready) is not None,
     )
 

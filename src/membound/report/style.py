@@ -38,6 +38,7 @@ p { margin: 0 0 12px; max-width: 72ch; overflow-wrap: anywhere; }
 .against strong { display: block; font-size: 1rem; color: var(--ink); }
 .against .better { color: var(--s2); }
 .against .worse { color: var(--s1); }
+.guessing .against .better { color: var(--ink); }
 .note, figcaption, .legend { color: var(--soft); font-size: .875rem; }
 /* A shadow at the right says that there is more; at the end of the table what scrolls with it covers the shadow. */
 .scroll {
@@ -119,6 +120,7 @@ COLOURS
   background: var(--ink); color: var(--page); font-size: .8125rem; overflow-wrap: anywhere;
 }
 #tip[hidden] { display: none; }
+@media (max-width: 420px) { .tiles { grid-template-columns: minmax(0, 1fr); } }
 @media (max-width: 640px) {
   main { padding-top: 16px; }
   table { font-size: .875rem; }

@@ -91,7 +91,8 @@ def make_tiles(result: Facts, score: Score) -> Markup | None:
     )
     paragraphs = [say_names(result, score), join(" ".join(notes))]
     said = (tag("p", words, class_="note") for words in paragraphs if words)
-    return join(tag("div", *known, class_="tiles"), *said)
+    look = "tiles guessing" if is_guessing(final) else "tiles"  # then less is no better
+    return join(tag("div", *known, class_=look), *said)
 
 
 def say_names(result: Facts, score: Score) -> Markup:

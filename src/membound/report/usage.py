@@ -8,6 +8,7 @@ from typing import Any
 
 from membound.report.device import find_folder, is_micro, say_export, say_way
 from membound.report.engines import gains_by_integers, say_which
+from membound.report.guessing import is_guessing, say_guess
 from membound.report.markup import Markup, code, join, tag
 from membound.report.pixels import find_ious
 from membound.report.text import find_part, find_rows, find_text, name_of_example, name_of_examples
@@ -82,8 +83,16 @@ def make_usage(result: Facts) -> Markup | None:
         called += OF_NUMBERS if find_text(result, "score_name") else OF_CLASSES
         in_c = code(f"{called}\n{OF_FLOATS}" if floats else called)
     notes = [None if micro else say_which(first), others]
+    guesses = None
+    if all(map(is_guessing, finals)):
+        rest = f" {'this network is' if not several else 'these networks are'} {say_guess(first)}."
+        guesses = tag("p", tag("strong", "Train longer first:"), rest)
     return join(
-        code(python), code(shell), in_c, *(tag("p", words, class_="note") for words in notes if words)
+        guesses,
+        code(python),
+        code(shell),
+        in_c,
+        *(tag("p", words, class_="note") for words in notes if words),
     )
 
 

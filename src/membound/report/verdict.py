@@ -12,7 +12,7 @@ from membound.report.engines import gains_by_integers, say_engines
 from membound.report.guessing import is_guessing, points_far_below, say_guess, say_share
 from membound.report.paired import show_difference
 from membound.report.pixels import say_over_pixels
-from membound.report.spread import compare, say_against_dense, say_rule
+from membound.report.spread import brief_rule, compare, say_against_dense
 from membound.report.text import (
     Score,
     divide,
@@ -120,12 +120,25 @@ def make_lines(result: Facts, score: Score, words: Sequence[str] | None = None) 
 
 
 def make_legend(result: Facts, score: Score) -> list[str]:
-    """What ± and the words of the verdict mean."""
+    """What ± and the words of the verdict mean, in a line of a terminal; the page says it in sentences.
+
+    >>> net = {"accuracy": 98.6, "errors": 140, "images": 10000}
+    >>> make_legend({"finals": [net], "dense": net | {"errors": 90, "accuracy": 99.1}}, Score())
+    ['after a score: standard error; after a difference: half its 95 % interval; another seed may differ']
+    """
     finals, dense = find_rows(result, "finals"), find_part(result, "dense")
     if not finals:
         return []
-    error = None if find_part(finals[0], "seeds") else say_uncertainty(finals[0], score, dense)
-    return [*filter(None, [error, say_rule(finals[0], dense)])]
+    of_seeds = bool(find_part(finals[0], "seeds"))
+    sure = None if of_seeds or _error_in(finals[0], score) is None else _say_no_error(finals[0], dense)
+    scored = not of_seeds and _error_in(finals[0], score) is not None and not _are_all_right(finals[0], dense)
+    found = compare(finals[0], dense)
+    brief = [
+        "after a score: standard error" if scored else None,
+        brief_rule(finals[0], dense),
+        "another seed may differ" if scored or (found is not None and found.by_image) else None,
+    ]
+    return [*filter(None, ["; ".join(filter(None, brief)), sure])]
 
 
 def say_given(dense: Facts, score: Score) -> str | None:
@@ -200,23 +213,33 @@ result.'
     if _error_in(final, score) is None:
         return None
     images, on = find_number(final, "images") or 0, _say_judges(final)
-    nets = [final, dense or {}, find_part(dense or {}, "int8")]
     said = f"After a score, ± is its standard error over {show_count(images)} {on}."
-    if not any(_has_no_error(net) for net in nets):
-        return f"{said} Another seed may give another result."
-    known = [net for net in nets if find_number(net, "errors") is not None]
-    error = uncertainty({"errors": 0, "images": images}) or 0.0
-    shown = (
-        f"With no errors in {show_count(images)} {on}, accuracy is at least {least_accuracy(images):.2f} % (95 % "
-        "confidence)"
-        + (
-            f"; for the comparison, its standard error counts as {error:.2f}."
-            if dense and not _are_paired(final, dense)
-            else "."
-        )
-    )
+    known = [None if _are_all_right(final, dense) else said, _say_no_error(final, dense)]
+    return " ".join([*filter(None, known), "Another seed may give another result."])
+
+
+def _judged(final: Facts, dense: Facts | None) -> list[Facts]:
+    return [final, dense or {}, find_part(dense or {}, "int8")]
+
+
+def _are_all_right(final: Facts, dense: Facts | None) -> bool:
+    """Whether none makes an error: then no score has a ±."""
+    known = [net for net in _judged(final, dense) if find_number(net, "errors") is not None]
+    return bool(known) and all(map(_has_no_error, known))
+
+
+def _say_no_error(final: Facts, dense: Facts | None) -> str | None:
+    """How good a network is at least that makes no error, where there is one."""
+    if not any(map(_has_no_error, _judged(final, dense))):
+        return None
+    images = find_number(final, "images") or 0
+    counted = ""
+    if dense and not _are_paired(final, dense):
+        error = uncertainty({"errors": 0, "images": images}) or 0.0
+        counted = f"; for the comparison, its standard error counts as {error:.2f}"
     return (
-        f"{'' if all(map(_has_no_error, known)) else f'{said} '}{shown} Another seed may give another result."
+        f"With no errors in {show_count(images)} {_say_judges(final)}, accuracy is at least "
+        f"{least_accuracy(images):.2f} % (95 % confidence){counted}."
     )
 
 

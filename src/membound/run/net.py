@@ -164,7 +164,11 @@ class Net:
 
     @property
     def preprocess(self) -> Preprocess:
-        """What turns images as they are, [batch, C, H, W] of the type that it `takes`, into what the network takes."""
+        """What turns images as they are, [batch, C, H, W] of the type that it `takes`, into what the network takes.
+
+        Where that is pixels, floats from 0 to 255 are taken as such. Images that were divided by 255 or prepared
+        already (all from 0 to 1, or some below 0) are refused.
+        """
         return stated_preprocess(self.model)
 
     def read(

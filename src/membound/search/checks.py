@@ -8,6 +8,7 @@ from membound.signatures import misfit
 from membound.store.rules import is_name
 from membound.units import of_python, parse_bytes, plain_number
 
+LEAST_FILE = 128  # bytes: the shortest header of a network; it ends at a multiple of 64
 PART = r"(\d+(?:\.\d*)?|\.\d+)\s*%"
 
 
@@ -129,9 +130,30 @@ def check_amounts(name: str, given: object, micro: bool = False) -> None:
         else:
             try:
                 parts = "" if micro and name == "ram" else "or a part of the dense network, as in '10%'"
-                parse_bytes(text, parts, small=micro)
+                number = parse_bytes(text, parts, small=micro)
             except MemboundError as error:
                 raise MemboundError(f"{name}: {error}", about=name) from None
+            if not micro:
+                _check_room(name, text, number)
+
+
+def _check_room(name: str, text: str, number: int) -> None:
+    """What no file fits into is refused here, before torch loads and a network is counted.
+
+    >>> _check_room("budget", "0.1 KB", 100)
+    Traceback (most recent call last):
+    membound.errors.MemboundError: budget 0.1 KB cannot be met: no network takes less than 128 bytes; allow more
+    """
+    if number >= LEAST_FILE:
+        return
+    plain = text.isdecimal() and number > 0
+    do = f"did you mean {text}KB{f' or {text}%' if number < 100 else ''}?" if plain else "allow more"
+    shown = f"a budget of {text} bytes" if name == "budget" else f"a bound on memory of {text} bytes"
+    raise MemboundError(
+        f"{shown if text.isdecimal() else f'{name} {text}'} cannot be met: no network takes less than {LEAST_FILE} "
+        f"bytes; {do}",
+        about=name,
+    )
 
 
 def is_number(value: object) -> bool:

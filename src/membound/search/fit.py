@@ -59,7 +59,7 @@ from membound.train.loop import Interrupted
 from membound.train.parallel import choose_device, join
 from membound.train.population import trains_together
 from membound.train.tensorboard import check_installed
-from membound.units import LEVELS, parse_latency
+from membound.units import LEVELS, parse_latency, show_latency
 
 Model = nn.Module | Callable[[], nn.Module]
 One = Amount | None
@@ -173,7 +173,9 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
     problem = _pose(model, examples, bound, choices, watch)
     check_varied(problem.data.train)
     allowed_ms = None if bound.latency is None else parse_latency(bound.latency)
-    latency = None if allowed_ms is None or bound.is_micro else LatencyBound(allowed_ms, bound.threads)
+    latency = None
+    if bound.latency is not None and allowed_ms is not None and not bound.is_micro:
+        latency = LatencyBound(allowed_ms, bound.threads, show_latency(bound.latency))
     limits = [] if bound.searches else resolve_limits(problem, bound.amounts)
     if bound.memory is not None:
         problem = with_memory(problem, limits[0], bound.memory)
@@ -279,12 +281,12 @@ def _run_fast_enough(
             break
         limit = smaller(plans[0].limit, fitted.file_bytes, taken, latency)
         watch.say(
-            f"it takes {taken:.3g} ms, more than the {latency.ms:g} ms allowed: training again, in "
+            f"it takes {taken:.3g} ms, more than the {latency.shown} allowed: training again, in "
             f"{limit.number:,} bytes"
         )
         plans = make_plans(problem, [limit], 1, "scores", seed)
     raise MemboundError(
-        f"the network takes {taken:.3g} ms on this machine after {TRIES} trainings, more than the {latency.ms:g} ms "
+        f"the network takes {taken:.3g} ms on this machine after {TRIES} trainings, more than the {latency.shown} "
         "allowed: allow more time, or try again when the machine is idle",
         about="latency",
     )

@@ -33,6 +33,7 @@ class LatencyBound:
 
     ms: float
     threads: int = 1
+    text: str | None = None  # as it was written
 
     def limit(
         self, problem: Problem, directory: RunDirectory, limit: Limit, world: World
@@ -59,7 +60,15 @@ class LatencyBound:
         >>> LatencyBound(0.25).name
         'in 0.25 ms'
         """
-        return f"in {self.ms:g} ms"
+        return f"in {self.shown}"
+
+    @property
+    def shown(self) -> str:
+        """
+        >>> LatencyBound(1e-5, text="0.01 us").shown, LatencyBound(4.0).shown
+        ('0.01 us', '4 ms')
+        """
+        return self.text or f"{self.ms:g} ms"
 
 
 def find_size(problem: Problem, bound: LatencyBound, limit: Limit) -> dict[str, Any]:
@@ -81,7 +90,7 @@ def find_size(problem: Problem, bound: LatencyBound, limit: Limit) -> dict[str, 
             return found | {"whole_int8": time_whole(problem, bound.threads)}
         fastest = min(fastest, taken)
     raise MemboundError(
-        f"a latency of {bound.ms:g} ms cannot be met here: with {PARTS[-1]:.0%} of its weights this network takes "
+        f"a latency of {bound.shown} cannot be met here: with {PARTS[-1]:.0%} of its weights this network takes "
         f"{fastest:.3g} ms on {bound.threads} thread{'s' if bound.threads > 1 else ''}; allow more",
         about="latency",
     )
@@ -116,7 +125,7 @@ def smaller(limit: Limit, file_bytes: int, taken: float, bound: LatencyBound) ->
 def told(fitted: Fitted, limit: Limit, asked: Limit, bound: LatencyBound) -> Fitted:
     """With the time that it takes, what was allowed, and what that left of the budget `asked`, among its facts."""
     threads, taken = f"{bound.threads} thread{'s' if bound.threads > 1 else ''}", fitted.facts["latency_ms"]
-    note = f"latency: {taken:.3g} ms per image on {threads} of this machine; the limit is {bound.ms:g} ms"
+    note = f"latency: {taken:.3g} ms per image on {threads} of this machine; the limit is {bound.shown}"
     if limit.key is None:
         note += ": this does not bind"
     elif limit.key == WHOLE:

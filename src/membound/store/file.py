@@ -52,7 +52,10 @@ def read(path: str | os.PathLike[str], mmap: bool | None = None) -> StoredModel:
 
 def _open(path: str | os.PathLike[str], mmap: bool | None) -> tuple[npt.NDArray[np.uint8], bool]:
     """The bytes of a file, mapped or read."""
-    if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise ModelError("this is a folder: give a .safetensors file")
+    if not stat.S_ISREG(mode):  # opening a pipe would wait
         raise ModelError("this is not a file")
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size

@@ -85,9 +85,9 @@ class Progress:
     def say_loss(self) -> str:
         """
         >>> Progress(1, 2, 0.25).say_loss(), Progress(1, 2, 1.9, taught=True).say_loss()
-        ('loss 0.2500', "loss 1.9000 with the teacher's part")
+        ('loss 0.2500', 'loss 1.9000 (teacher included)')
         """
-        part = " with the teacher's part" if self.taught else ""
+        part = " (teacher included)" if self.taught else ""
         return f"loss {self.loss:.4f}{part}"
 
 
