@@ -214,6 +214,15 @@ def weigh_dense(model: StoredModel, task: Task) -> dict[str, Any]:
         return weigh_ours(path, task)
 
 
+def tall_spotter(classes: int = keywords.WORDS, channels: int = keywords.BANDS, width: int = 24) -> nn.Module:
+    """The example's network over [bands, frames, 1], which the peer's converter takes."""
+    return nn.Sequential(
+        nn.Conv2d(channels, width, (5, 1), (2, 1)), nn.BatchNorm2d(width), nn.ReLU(),
+        nn.Conv2d(width, width, (5, 1), (2, 1)), nn.BatchNorm2d(width), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes),
+    )  # fmt: skip
+
+
 def fit_keywords(folder: Path) -> tuple[Path, Path, Task]:
     """The example's fit, the weights of its dense network, and its words."""
     words = folder / "words.npz"
@@ -222,7 +231,7 @@ def fit_keywords(folder: Path) -> tuple[Path, Path, Task]:
         x, y = ({half: file[f"{name}_{half}"] for half in ("train", "test")} for name in "xy")
     train, test = ((x[half][..., None], y[half]) for half in ("train", "test"))
     fitted = mb.fit(
-        keywords.micro_spotter, train, test_data=test, steps=600, run_dir=folder / "runs", **keywords.DEVICE
+        tall_spotter, train, test_data=test, steps=600, run_dir=folder / "runs", **keywords.DEVICE
     )
     fitted.save(folder / "spotter.safetensors")
     prepared = np.asarray(fitted.files.preprocess(train[0][:CALIBRATED_ON]), np.float32)
@@ -291,7 +300,7 @@ def main() -> None:
     if options.keywords:
         with tempfile.TemporaryDirectory() as folder:
             path, weights, task = fit_keywords(Path(folder))
-            for each in of_both("keywords", keywords.micro_spotter, path, weights, task, sources, work):
+            for each in of_both("keywords", tall_spotter, path, weights, task, sources, work):
                 add("words", *each)
     if options.cifar10 is not None:
         test = load("cifar10").test

@@ -8,8 +8,8 @@ The words are made here: sweeps of tones through noise, as bands of energy over 
     membound fit examples.keywords:spotter --data words.npz --layout NCL --budget 3KB --out spotter.safetensors
     membound evaluate spotter.safetensors --data words.npz --layout NCL
 
-For a microcontroller, time is the height of an image of width 1: rows are fed as they come, and RAM does not grow with
-the length. This writes C:
+On a microcontroller, the same network is fed time step by time step, and RAM does not grow with the length. This
+writes C:
 
     python examples/keywords.py --micro firmware
 """
@@ -37,15 +37,6 @@ def spotter(classes: int = WORDS, channels: int = BANDS, width: int = 24) -> nn.
     )  # fmt: skip
 
 
-def micro_spotter(classes: int = WORDS, channels: int = BANDS, width: int = 24) -> nn.Module:
-    """The same over [bands, frames, 1]."""
-    return nn.Sequential(
-        nn.Conv2d(channels, width, (5, 1), (2, 1)), nn.BatchNorm2d(width), nn.ReLU(),
-        nn.Conv2d(width, width, (5, 1), (2, 1)), nn.BatchNorm2d(width), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes),
-    )  # fmt: skip
-
-
 def make_words(count: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """Each word is a sweep from one band to another; it begins when it likes."""
     random = np.random.default_rng(0)
@@ -69,8 +60,8 @@ def write_words(path: Path, count: int) -> None:
 def fit_for_device(path: Path, steps: int, folder: Path) -> None:
     """Fit the features of an .npz to 7 KB of flash and 2 KB of RAM, and write C into a new folder."""
     with np.load(path) as file:
-        train, test = ((file[f"x_{half}"][..., None], file[f"y_{half}"]) for half in ("train", "test"))
-    fitted = mb.fit(micro_spotter, train, test_data=test, steps=steps, **DEVICE)
+        train, test = ((file[f"x_{half}"], file[f"y_{half}"]) for half in ("train", "test"))
+    fitted = mb.fit(spotter, train, test_data=test, steps=steps, **DEVICE)
     fitted.save(path.with_name("spotter.safetensors"))
     net = mb.export_c(path.with_name("spotter.safetensors"), folder)
     memory = net.memory()

@@ -379,9 +379,7 @@ def test_the_walkthrough_of_microcontrollers_runs_as_pasted(tmp_path, monkeypatc
     runpy.run_path(str(write("check.py", check)))
     assert capsys.readouterr().out.replace("[", "").replace("]", "").split() == recognized.split()
     head = '#include <stdio.h>\n#include "net.h"\nstatic const int32_t *next_reading(void) {\n'
-    counts = ", ".join(
-        str(round(100 * number)) for number in np.load("window.npy")[0, :, :, 0].T.ravel().tolist()
-    )
+    counts = ", ".join(str(round(100 * number)) for number in np.load("window.npy")[0].T.ravel().tolist())
     head += (
         f"  static const int32_t given[] = {{{counts}}};\n  static int at;\n  return given + 3 * at++;\n}}\n"
     )

@@ -121,15 +121,6 @@ def test_every_operator_that_is_refused_has_a_way_out():
     assert set(OPERATORS) - set(READERS) - {"input", "embedding"} <= set(WAYS_OUT)
 
 
-def test_sequences_are_refused_with_a_way_out():
-    net = Builder((5, 8), 0)
-    net.add("act", (0,), act=("relu",))
-    with pytest.raises(
-        ModelError, match=r"the input has the shape \[5, 8\].*\[channels, time, 1\].*recurrent"
-    ):
-        MicroNet(net.store("f32"), activations={})
-
-
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_every_activation_is_near_its_function(name):
     numbers = {"leaky": (0.1,), "elu": (1.0,), "clip": (-0.5, 2.0)}.get(name, ())

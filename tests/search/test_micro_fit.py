@@ -159,6 +159,19 @@ def sequence_net():
     return nn.Sequential(nn.Conv1d(3, 8, 5), nn.ReLU(), nn.Flatten(), nn.Linear(480, 3))
 
 
+def test_a_network_of_sequences_is_fitted_as_it_is(tmp_path):
+    samples, kinds = movements(200, 0)
+    told = {"target": "micro", "dense": False, "steps": 10, "batch_size": 64}
+    found = mb.fit(sequence_net, (samples[..., 0], kinds), 4_000, **told)
+    assert found.flash <= 4_000
+    found.save(tmp_path / "n.safetensors")
+    device = mb.load(tmp_path / "n.safetensors", engine="micro")
+    assert device.memory().flash == found.flash
+    assert device.integers(device.preprocess(samples[:2, ..., 0])).shape == (2, 3)
+    with pytest.raises(MemboundError, match=r"examples are read as 3 x 64 \(channels, time\)$"):
+        mb.fit(sequence_net, (samples[..., 0], kinds), 4_000, ram=700, **told)
+
+
 @pytest.mark.parametrize(
     ("model", "turned", "said"),
     [
@@ -424,7 +437,7 @@ def test_pictures_that_are_not_square_are_not_taken_for_sequences():
         ({"budget": 0}, "this network takes 2,780 (2,190 of them code); allow at least that"),
         ({"ram": 501}, "examples are read as 1 x 28 x 28 (channels, height, width)"),
         ({"budget": None}, "the target micro takes a budget (of flash, such as 20KB), a latency"),
-        ({"model": Normalized}, "(LocalResponseNorm) does not run on a microcontroller: take BatchNorm2d"),
+        ({"model": Normalized}, "(LocalResponseNorm) does not run on a microcontroller: take BatchNorm,"),
         (
             {"model": Gated},
             "mul of 1 (Gate), in `return x * self.weigh(x.mean((2, 3), keepdim=True)).sigmoid()`: the micro",
@@ -562,9 +575,9 @@ def test_a_smaller_width_meets_a_bound_on_ram_that_the_network_itself_does_not()
 @pytest.mark.parametrize(
     ("layer", "instead"),
     [
-        (nn.ConvTranspose2d(4, 4, 2, stride=2), "take Conv2d with a stride of 1"),
-        (nn.LayerNorm([4, 24, 24]), "take BatchNorm2d"),
-        (nn.GroupNorm(2, 4), "take BatchNorm2d"),
+        (nn.ConvTranspose2d(4, 4, 2, stride=2), "take a convolution with a stride of 1"),
+        (nn.LayerNorm([4, 24, 24]), "take BatchNorm,"),
+        (nn.GroupNorm(2, 4), "take BatchNorm,"),
         (nn.Upsample(scale_factor=2), "end the network before it"),
         (nn.PixelShuffle(2), "end the network before it"),
     ],

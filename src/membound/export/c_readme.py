@@ -72,9 +72,11 @@ def _say_input(plan: MicroPlan, prefix: str, fixed: FixedInput | None) -> str:
                 "`./build/main --counts` reads such integers, as int32."
             )
         kind = '.astype("float32")'
-    said += f" With numpy, write x [N, {channels}{'' if is_vector else f', {height}, {width}'}] to a file for `main`"
+    along = f", {height}] or [N, {channels}, {height}, 1"
+    axes = "" if is_vector else along if width == 1 else f", {height}, {width}"
+    said += f" With numpy, write x [N, {channels}{axes}] to a file for `main`"
     text = fill(f"{said}:", WIDE, break_long_words=False, break_on_hyphens=False)
-    order = "" if is_vector else ".transpose(0, 2, 3, 1)"
+    order = "" if is_vector else ".swapaxes(1, 2)" if width == 1 else ".transpose(0, 2, 3, 1)"
     return f'{text}\n\n    x{kind}{order}.tofile("{one}s.bin")'
 
 

@@ -22,6 +22,7 @@ from membound.micro.arithmetic import (
     table,
 )
 from membound.micro.layers import Image, Layer, Layers, Window, find_layers, quantized_values
+from membound.micro.over_time import along_height
 from membound.store.bits import unpack_all
 from membound.store.formats import Encoded, decode, matrix_shape, positions
 from membound.store.model import StoredModel
@@ -103,6 +104,7 @@ def make_integers(
     model: StoredModel, activations: Mapping[int, tuple[float, int]] | None = None
 ) -> IntegerNet:
     """The network in integers; scales of values are the file's own, or those that are given."""
+    model = along_height(model)
     found = find_layers(model)
     for channels, height, width in found.images.values():
         if channels > MOST_CHANNELS or max(height, width) > MOST_SIDE:

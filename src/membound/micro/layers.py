@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from membound.errors import ModelError
+from membound.micro.over_time import along_height
 from membound.micro.ways_out import RECURRENT, SEQUENCES, WAYS_OUT
 from membound.store.graph import Node
 from membound.store.model import StoredModel
@@ -83,7 +84,7 @@ def find_layers(model: StoredModel, origins: Mapping[int, str] | None = None) ->
 
     `origins` says where nodes come from, by number, where that is known: what a person wrote, for messages.
     """
-    found = _Reader(model, origins or {}).read()
+    found = _Reader(along_height(model), origins or {}).read()
     _fold_activations_(found)
     _fuse_(found)
     _hasten_(found)
@@ -297,6 +298,10 @@ class _Reader:
         value = node.inputs[0]
         root = self.roots[value]
         image, shape = self.images[root], tuple(a["shape"])
+        if shape == self.model.shapes[value]:  # padding stays to be applied
+            self.roots[number] = root
+            self.pads |= {number: self.pads[value]} if value in self.pads else {}
+            return
         flat = (image[0] * image[1] * image[2],)
         allowed = {image, flat} | ({(*flat, 1, 1)} if image[1:] == (1, 1) else set())
         if value in self.pads or shape not in allowed:

@@ -1,9 +1,9 @@
 """What to do about parts of a network that a microcontroller does not run."""
 
-OVER_TIME = "take convolutions over time instead, a sequence as [channels, time, 1], with Conv2d of (k, 1)"
+OVER_TIME = "take convolutions over time instead: Conv1d, on a sequence [channels, time]"
 SEQUENCES = (
-    "give a sequence [channels, time] a last size of 1, as [channels, time, 1] (layout NCHW), with Conv2d of (k, 1) "
-    "where the network has Conv1d(k); recurrent layers and attention do not run there"
+    "of a sequence [channels, time] it takes Conv1d, pools over time, and linear layers behind a Flatten; recurrent "
+    "layers, attention and maps that are made of a sequence do not run there"
 )
 RECURRENT = f"GRU/LSTM is not supported on a microcontroller: {OVER_TIME}"
 _RESIZING = "end the network before it, and resize what comes out"

@@ -200,6 +200,8 @@ def refuse_layers(model: nn.Module, stored: StoredModel, origins: Callable[[], M
 def say_examples(measure: MicroBytes) -> str:
     """How examples were read, which a message adds; sequences are easily read as pictures of one channel."""
     channels, height, width = measure.plan(measure.dense_state()).net.images[0]
+    if _takes_sequences(measure):
+        return f"; examples are read as {channels} x {height} (channels, time)"
     text = f"; examples are read as {channels} x {height} x {width} (channels, height, width)"
     if about_reading(measure):
         sequences = f"sequences of {height} channel{'s' if height > 1 else ''}"
@@ -211,7 +213,12 @@ def about_reading(measure: MicroBytes) -> tuple[str, ...]:
     """What else an error is about where sequences may have been read as pictures: data of pixels have no layout."""
     net = measure.plan(measure.dense_state()).net
     channels, height, width = net.images[0]
-    return ("layout",) if channels == 1 and height != width and not net.takes_pixels else ()
+    is_one = channels == 1 and height != width and not _takes_sequences(measure)
+    return ("layout",) if is_one and not net.takes_pixels else ()
+
+
+def _takes_sequences(measure: MicroBytes) -> bool:
+    return len(measure.stored(measure.dense_state()).shapes[0]) == 2
 
 
 def alike(preprocess: Preprocess, channels: int) -> Preprocess:

@@ -40,6 +40,10 @@ def find_points(files: FileBytes, network: nn.Module) -> Points | None:
                 calls[0] = INPUT
             continue
         numbers = net_until(stored, value)(x.numpy())
+        if (
+            x.ndim == 3 < numbers.ndim
+        ):  # a sequence, which the graph has as an image of height 1, and torch has not
+            numbers = numbers[:, :, 0]
         call = _first_alike(results, torch.from_numpy(numbers), max(calls.values(), default=INPUT) + 1)
         if call is None:
             return None

@@ -4,7 +4,7 @@ from torch import nn
 
 from membound.micro.ways_out import OVER_TIME
 
-_NORM = "take BatchNorm2d, which is folded into the layer before it"
+_NORM = "take BatchNorm, which is folded into the layer before it"
 _END = "end the network before it, and do on the caller's side what it does"
 UNROLLED = (nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.Transformer)  # tracing them takes a minute
 INSTEAD: dict[tuple[type[nn.Module], ...], str] = {
@@ -13,10 +13,9 @@ INSTEAD: dict[tuple[type[nn.Module], ...], str] = {
         nn.ConvTranspose1d,
         nn.ConvTranspose2d,
         nn.ConvTranspose3d,
-    ): f"take Conv2d with a stride of 1, or {_END}",
+    ): f"take a convolution with a stride of 1, or {_END}",
     (nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.LocalResponseNorm): _NORM,
     (nn.Upsample, nn.PixelShuffle, nn.PixelUnshuffle, nn.Fold, nn.Unfold): _END,
-    (nn.Conv1d,): "take Conv2d of (k, 1), and a sequence as [channels, time, 1] (layout NCHW)",
     (nn.Conv3d, nn.MaxPool3d, nn.AvgPool3d): "take Conv2d, MaxPool2d or AvgPool2d",
     (nn.Embedding, nn.EmbeddingBag): "save the network behind it, which takes numbers",
     (nn.Bilinear, nn.PReLU, nn.GLU): "take Linear, and an activation of one input, such as ReLU",
@@ -27,7 +26,7 @@ def find_unsupported(model: nn.Module, kinds: tuple[type[nn.Module], ...] | None
     """What to say of the first layer of these kinds, by default of all that do not run.
 
     >>> print(find_unsupported(nn.Sequential(nn.Conv2d(1, 2, 3), nn.GroupNorm(1, 2))))
-    layer '1' (GroupNorm) does not run on a microcontroller: take BatchNorm2d, which is folded into the layer before it
+    layer '1' (GroupNorm) does not run on a microcontroller: take BatchNorm, which is folded into the layer before it
     >>> find_unsupported(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
     """
     for name, module in model.named_modules():

@@ -168,4 +168,4 @@ def _advise_sequences(shape: tuple[int, ...], channels: int, reading: str) -> st
     else:
         index = "x[..., 0]" if shape[2] == 1 else "x[:, 0]" if shape[0] == 1 else None
         return f"{takes}: give {index or 'x of [n, channels, time]'}"
-    return f"{takes}: {advice}; for a microcontroller, take Conv2d of (k, 1)"
+    return f"{takes}: {advice}"
