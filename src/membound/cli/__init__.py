@@ -44,7 +44,7 @@ SHORT = {  # at most 45 letters, so that 60 columns show all of them
     "evaluate": "Measure the accuracy of a file or weights.",
     "inspect": "List the layers of a model file.",
     "run": "Run a model file on pictures or an array.",
-    "bench": "Race a model file against other runtimes.",
+    "bench": "Compare a model file with other runtimes.",
     "export": "Write ONNX, C++, C, or a web page.",
     "reproduce": "Make a figure or table of the paper.",
     "data": "Fetch, check and describe a data set.",
