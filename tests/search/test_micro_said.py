@@ -193,6 +193,10 @@ def test_what_flash_leaves_is_said_with_the_code_that_either_level_takes():
     time, flash = re.findall(r"leaves? (?:time|room) for about (\d+) % of its weights", note)
     assert int(flash) < int(time)
     assert "; 5,100 bytes of flash leave room for" in note
+    fast, small = map(
+        float, re.search(r"weights \(([\d.]+) ms, or ([\d.]+) ms with -Os\): code", note).groups()
+    )
+    assert 0 < fast <= small < _ms_of(note)
     code = [
         int(each.replace(",", ""))
         for each in re.search(r"([\d,]+) with -O2 and ([\d,]+) with -Os$", note).groups()

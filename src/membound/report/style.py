@@ -36,7 +36,6 @@ p { margin: 0 0 12px; max-width: 72ch; overflow-wrap: anywhere; }
 .tile .part { border-top: 1px solid var(--line); padding-top: 8px; }
 .against code span, .against .whole { white-space: nowrap; }
 .against strong { display: block; font-size: 1rem; color: var(--ink); }
-.against .even { font-weight: 400; }
 .against .better { color: var(--s2); }
 .against .worse { color: var(--s1); }
 .note, figcaption, .legend { color: var(--soft); font-size: .875rem; }

@@ -281,7 +281,13 @@ def describe_dense(
         code = " and ".join(
             f"{code_of(at, at.level).nbytes:,} with {at.level}" for at in (least, least.at(other))
         )
-        said += f"leave room for {_say_part(part)} of its weights: code takes about {code}"
+        taken, beside = (
+            show_ms(estimate(at, at.level).ms(hz)) for at in (least, least.at(other))
+        )  # speed that the dense network gains may be lost with the weights
+        said += (
+            f"leave room for {_say_part(part)} of its weights ({taken}, or {beside} with {other}): code takes about "
+            f"{code}"
+        )
     return said
 
 
