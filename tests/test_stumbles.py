@@ -81,6 +81,11 @@ def test_a_tflite_file_is_no_source_of_an_export(target, tmp_path, capsys):
             lambda: mb.load("net", gpu=1),
             "load has no keyword 'gpu': there are path, threads, max_batch, concurrency,",
         ),
+        (
+            lambda: mb.fit(None, None, flash="4 KB"),
+            "fit has no keyword 'flash': did you mean budget? With target='micro', budget bounds the flash of a "
+            "microcontroller and ram its RAM",
+        ),
         (lambda: mb.fit(None, None, gpu=1), "fit has no keyword 'gpu': did you mean device?"),
         (lambda: mb.fit(None, None, leyers=1), "fit has no keyword 'leyers': did you mean layers?"),
         (

@@ -1,4 +1,5 @@
-/* board.h for the Cortex-M4 that `qemu-system-arm -M mps2-an386` emulates: vectors, reset, a timer, a serial port.
+/* board.h for two boards that `qemu-system-arm` emulates: mps2-an386, a Cortex-M4 (link with board.ld), and mps2-an505, a
+ * Cortex-M33 (board_m33.ld): vectors, reset, a timer, a serial port. board_riscv.c is for RISC-V.
  * On your chip, the vendor's startup code and drivers stand here. */
 #include "board.h"
 
@@ -12,12 +13,19 @@ __attribute__((section(".vectors"), used)) static const struct {
   void (*handlers[15])(void);
 } vectors = {stack_top, {[0] = reset, [14] = board_interrupt}};
 
-#define TIMER ((volatile uint32_t *)0xE000E010)  /* SysTick, which every Cortex-M4 has */
+#define TIMER ((volatile uint32_t *)0xE000E010) /* SysTick, which every Cortex-M4 and M33 has */
+#ifdef __ARM_ARCH_8M_MAIN__ /* mps2-an505, as software in the secure state sees it */
+#define CLOCK ((volatile uint32_t *)0x50000000)  /* a timer of this board, 20 MHz */
+#define SERIAL ((volatile uint32_t *)0x50200000) /* of this board */
+#define MEGAHERTZ 20u
+#else /* mps2-an386 */
 #define CLOCK ((volatile uint32_t *)0x40000000)  /* a timer of this board, 25 MHz */
 #define SERIAL ((volatile uint32_t *)0x40004000) /* of this board */
+#define MEGAHERTZ 25u
+#endif
 
 #ifndef BOARD_ROW_TICKS
-#define BOARD_ROW_TICKS 250000u /* from one interrupt to the next: 10 ms; at most 2^24 */
+#define BOARD_ROW_TICKS (10000u * MEGAHERTZ) /* from one interrupt to the next: 10 ms; at most 2^24 */
 #endif
 
 void reset(void) {

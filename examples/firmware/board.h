@@ -14,6 +14,13 @@ uint32_t board_ticks(void); /* of a clock that runs on: on a chip, DWT->CYCCNT, 
 void board_print(const char *before, int32_t number, const char *after); /* in a line */
 void board_stop(void);
 
-#define BOARD_TICK "40 ns" /* at 25 MHz; in qemu with -icount shift=0, that is 40 instructions */
+/* In qemu with -icount shift=0, an instruction takes 1 ns. */
+#if defined(__riscv)
+#define BOARD_TICK "1 ns" /* board_riscv.c counts instructions */
+#elif defined(__ARM_ARCH_8M_MAIN__)
+#define BOARD_TICK "50 ns" /* at 20 MHz */
+#else
+#define BOARD_TICK "40 ns" /* at 25 MHz */
+#endif
 
 #endif

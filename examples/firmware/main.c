@@ -2,7 +2,8 @@
  * feeds them to the network.
  *
  * net.h and the other files come from `membound export FILE --c firmware`. What board.h declares is yours to write for
- * your chip; board.c has it for an emulated Cortex-M4, so that this runs without a board (docs/MICRO_REFERENCE.md). */
+ * your chip; board.c and board_riscv.c have it for emulated boards, so that this runs without one
+ * (docs/MICRO_REFERENCE.md). */
 #include "board.h"
 #include "net.h"
 #include "net_test.h"

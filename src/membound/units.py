@@ -25,6 +25,8 @@ LEVELS = ("-Os", "-O2")  # that C is compiled at; flash and time are those of th
 # How far estimates of time were off, at most, on networks whose cycles were counted (results/micro-speed.json).
 OFF_PERCENT = {"-Os": 7.6, "-O2": 22.2}
 MILLISECONDS = {"ms": 1.0, "s": 1000.0, "us": 0.001}
+# Of names that other tools have for what a budget and RAM are here; of options and of keywords.
+FOR_A_DEVICE = "with {target}, {budget} bounds the flash of a microcontroller and {ram} its RAM"
 R_SQUARED = "R²"  # the score of numbers that are predicted: 0 is that of their mean, always
 HERTZ = {"hz": 1, "khz": 1e3, "mhz": 1e6, "ghz": 1e9}
 

@@ -519,6 +519,16 @@ def test_the_time_left_is_that_of_all_trainings_of_the_stage():
     assert board.headline() == "training: about 50.0 s left"
 
 
+@pytest.mark.parametrize(("seconds", "times"), [(5.0, 0), (50.0, 1)])
+def test_a_run_dir_is_named_once_where_minutes_are_left(seconds, times, capsys):
+    now = [0.0]
+    board = Board(lambda: now[0], "give --run-dir")
+    for step in (0, 20, 40):
+        now[0] = step / 20 * seconds
+        board.show(Job("dense", 0), Progress(step, 100, 1.0))
+    assert capsys.readouterr().err == times * "give --run-dir\n"
+
+
 def test_the_time_of_the_whole_fit_is_beside_that_of_the_stage():
     now = [0.0]
     board = Board(clock=lambda: now[0])

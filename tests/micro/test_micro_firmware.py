@@ -72,6 +72,28 @@ def test_the_example_links_and_gives_the_engines_outputs(folder):
         assert f"A tick is {ticks[2]}" in PAGE
 
 
+@pytest.mark.parametrize(
+    ("compiler", "emulator", "tick"),
+    [
+        ("arm-none-eabi-gcc -mcpu=cortex-m33", "qemu-system-arm -M mps2-an505", 50),
+        ("riscv64-unknown-elf-gcc", "qemu-system-riscv32", 1),
+    ],
+)
+def test_the_example_runs_on_other_boards_as_the_page_says(compiler, emulator, tick, folder):
+    if None in (shutil.which(compiler.split()[0]), shutil.which(emulator.split()[0])):
+        pytest.skip("there is no compiler, or no emulator")
+    subprocess.run(
+        [*command_of(compiler), "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror"], check=True
+    )
+    done = subprocess.run(command_of(emulator), capture_output=True, text=True, check=True, timeout=60)
+    wrong, *found, _, whole, lost = done.stdout.splitlines()
+    assert (wrong, lost) == ("self test: 0 outputs wrong", "pictures lost: 0")
+    assert found == 2 * lines_of_the_bar()
+    ticks = re.fullmatch(rf"whole input: (\d+) ticks of {tick} ns", whole)
+    assert ticks is not None
+    assert tick * int(ticks[1]) == pytest.approx(micro(of_digits()).speed().instructions, rel=0.3)
+
+
 def lines_of_the_bar() -> list[str]:
     """What the example prints of each of its pictures, by the engine."""
     net, picture = micro(NETWORKS["lenet"]()), np.zeros((1, 1, 28, 28), np.uint8)

@@ -1,5 +1,6 @@
 """Integers that count units as the bytes that a network is fed: in C, against whole numbers of Python."""
 
+import json
 import shutil
 import subprocess
 from fractions import Fraction
@@ -219,25 +220,34 @@ def test_an_export_over_another_says_what_it_leaves_out(tmp_path, capsys):
         "--clock",
         "64MHz",
     ]
-    told = {}
+    told, wrote, printed = {}, {}, ""
     for more in (first, first, first[:4]):
         with pytest.raises(SystemExit) as stopped:
             main(more)
         assert stopped.value.code == 0
-        told[len(more)] = capsys.readouterr().err
+        printed, told[len(more)] = capsys.readouterr()
+        wrote[len(more)] = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert told[len(first)] == ""
     assert told[4].splitlines() == [
-        "note: the export before had --compiled O2, and this one is for -Os: give it again to keep it",
-        "note: the export before had --clock 64MHz, and this one's times are for 80 MHz: give it again to keep it",
-        "note: the export before had --input-unit 0.01: net_input_fixed is gone; give it again to keep it",
+        "note: the export before had --compiled O2, and so has this one; for -Os give --compiled Os",
+        "note: the export before had --clock 64MHz, and so has this one; give another to change it",
+        "note: the export before had --input-unit 0.01, and so has this one; give another to change it",
     ]
-    assert "net_input_fixed" not in (folder / "net.h").read_text()
-    mb.export_c(file, folder, input_unit=0.01)
-    mb.export_c(file, folder, input_unit=0.02)
-    with pytest.warns(
-        UserWarning, match=r"had input_unit=0.02: net_input_fixed is gone; give it again to keep it"
-    ):
+    assert all(wrote[len(first)] == files for files in wrote.values()), "nothing is dropped"
+    assert "at 64 MHz" in printed
+    assert "of code at -O2" in printed
+    with pytest.warns(UserWarning, match="had clock=64MHz, and so has this one"):
+        small = mb.export_c(file, folder, compiled="Os", input_unit=0.02)
+    assert small.plan.level == "-Os"
+    with pytest.warns(UserWarning, match=r"had input_unit=0.02, and so has this one; give another"):
+        mb.export_c(file, folder, clock="80MHz")
+    assert "#define NET_INPUT_UNIT 0.02f " in (folder / "net.h").read_text()
+    noted = json.loads((folder / ".membound.json").read_text())
+    noted["options"]["input_unit"] = "1,2"  # as of a network of other channels
+    (folder / ".membound.json").write_text(json.dumps(noted))
+    with pytest.warns(UserWarning, match=r"input_unit=1,2, which does not suit .*: net_input_fixed is gone"):
         mb.export_c(file, folder)
+    assert "net_input_fixed" not in (folder / "net.h").read_text()
     (tmp_path / "net.h").write_text("")
     with pytest.raises(ModelError, match=r"net\.h is a file: give a folder"):
         mb.export_c(file, tmp_path / "net.h")

@@ -17,7 +17,7 @@ from membound.capture.capture import Tracer
 from membound.errors import ModelError
 from membound.micro.arithmetic import Quantization, multipliers, quantization, sum_multipliers
 from membound.micro.code import recorded_bytes
-from membound.micro.cost import estimate
+from membound.micro.cost import COSTS, STEPS, estimate
 from membound.micro.flash import pack_weight
 from membound.micro.layer_table import list_beside, list_layers
 from membound.micro.plan import columns_of
@@ -263,3 +263,37 @@ def test_the_arena_is_explained_by_what_is_listed(name):
     for number in means:  # a number takes a byte, and its sum four
         op = plan.net.ops[number]
         assert listed[number]["row_bytes"] >= 5 * op.channels
+
+
+def test_the_guide_says_what_a_multiplication_takes():
+    guide = (micro_page.PAGE.parent / "MICRO.md").read_text()
+    for width, words in (
+        (1, "1 place wide (sequences, linear layers)"),
+        (8, "8 wide"),
+        (32, "32 wide (images)"),
+    ):
+        said = []
+        for level in LEVELS:
+            cycles = dict(zip(STEPS, COSTS[level][1], strict=True))
+            many = cycles["last" if width == 1 else "eight"]
+            said += [round(many + cycles[each] / width) for each in ("value", "dense_value")]
+        assert f"| {words} | {' | '.join(map(str, said))} |" in guide
+    recorded = {row["name"]: row for row in json.loads(micro_page.SPEED.read_text())["rows"]}
+    counted, plan = recorded["resnet8, random weights"]["levels"], micro(NETWORKS["resnet8"]()).plan
+    count = sum(plan.multiplications(number) for number in range(len(plan.net.ops)))
+    assert [round(counted[level]["cycles"] / count) for level in LEVELS] == [16, 9]
+
+
+def test_the_guide_says_what_its_dense_network_takes_for_a_multiplication():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, (5, 1), stride=(2, 1)), nn.ReLU(), nn.Conv2d(8, 16, (5, 1), stride=(2, 1)), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 3),
+    )  # fmt: skip
+    plan = MicroNet(
+        FileBytes(Tracer(model, torch.zeros(1, 3, 64, 1)), "p8").stored(),
+        activations=dict.fromkeys(range(9), (1.0, 0)),
+    ).plan
+    count = sum(plan.multiplications(number) for number in range(len(plan.net.ops)))
+    found = [estimate(plan.at(level), level).cycles / count for level in LEVELS]
+    assert found == pytest.approx([110, 80], rel=0.1)

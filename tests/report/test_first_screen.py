@@ -142,6 +142,24 @@ def test_without_dense_the_table_is_open():
     assert "<details open" in page(dense=None)
 
 
+def test_a_bar_of_a_layer_that_has_only_a_number_says_its_operator():
+    layer = {
+        "name": "2.weight",
+        "operator": "conv",
+        "shape": [4, 2, 5, 1],
+        "nonzeros": 5,
+        "size": 40,
+        "bytes": 20,
+    }
+    assert ">2 conv</title>" in page(layers=[layer])
+
+
+def test_a_training_that_was_far_too_short_is_said_beside_the_verdict():
+    for steps, look in ((60, "verdict"), (2_000, "note")):
+        text = page(accuracy=50.0, errors=5_000, training={"steps": steps, "usual_steps": 5_000})
+        assert re.search(rf'<p class="{look}">It was trained for [^<]*Train longer', text), steps
+
+
 def test_biases_have_no_bars():
     layers = [
         {"name": "fc.weight", "shape": [4, 2], "nonzeros": 5, "size": 8, "bytes": 20},

@@ -114,7 +114,7 @@ DENSE, SMALL = Job("dense", 0), Job("final-2KB-0", 0, limit=2000, about={"budget
 
 def test_lines_say_the_time_of_the_whole_fit_until_the_last_training():
     said, now = [], [0.0]
-    watch = by_lines(said.append, lambda: now[0])
+    watch = by_lines(said.append, lambda: now[0], hint="it can go on later")
     watch.expect(Work(100.0, 100, ruled=200.0, bounded=2.0))
     for job, pace in ((DENSE, 2), (SMALL, 1)):
         for step in range(0, 101, 25):
@@ -125,6 +125,7 @@ def test_lines_say_the_time_of_the_whole_fit_until_the_last_training():
         )
     assert said == [
         "dense: step 25 of 100, loss 0.5000, about 37.5 s left, 2 min 18 s left in all",
+        "it can go on later",
         "dense: step 50 of 100, loss 0.5000, about 25.0 s left, 2 min 5 s left in all",
         "dense: step 75 of 100, loss 0.5000, about 12.5 s left, 1 min 52 s left in all",
         "dense: trained, accuracy 90.00 % in torch, 1.0 s",

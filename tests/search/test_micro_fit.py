@@ -410,7 +410,7 @@ def test_pictures_that_are_not_square_are_not_taken_for_sequences():
                 nn.Sequential(nn.Flatten(), nn.Linear(384, 10)), (images, np.arange(40) % 10), "20KB", ram=501,
                 target="micro", test_data=None, steps=2,
             )  # fmt: skip
-        assert "examples are read as 1 x 16 x 24" in str(raised.value)
+        assert "Examples are read as 1 x 16 x 24" in str(raised.value)
         assert ("sequences of 16 channels" in str(raised.value)) is told
 
 
@@ -418,24 +418,25 @@ def test_pictures_that_are_not_square_are_not_taken_for_sequences():
     ("options", "said"),
     [
         ({"budget": 2_000}, "a budget of 2,000 bytes of flash cannot be met: with one weight in each layer"),
-        ({"budget": 2_000}, " of them code); allow at least that"),
+        ({"budget": 2_000}, " of them code), and dense in 8 bits "),
+        ({"budget": 2_000}, ": a usable one lies in between; allow more"),
         (
             {"budget": 2_000, "model": Swishing},
-            " of them code, 512 the tables of 2 activations (Hardswish): ReLU needs none); allow",
+            " of them code, 512 the tables of 2 activations (Hardswish): ReLU needs none), and dense",
         ),
-        ({"ram": 501}, "ram of 501 bytes cannot be met: this network takes"),
-        ({"ram": 501}, "(500 of them stack) with all its channels; a fit may remove channels and take less"),
+        ({"ram": 501}, "ram of 501 bytes cannot be met: with all its channels, this network takes"),
+        ({"ram": 501}, "(500 of them stack); the output of"),
         (
             {"ram": 501},
-            "the output of layer 'conv1' takes most (360 bytes for 5 of 12 rows of 6 x 12); fewer",
+            "the output of layer 'conv1' takes the most (360 bytes for 5 of 12 rows of 6 x 12). Allow",
         ),
-        ({"ram": 501}, "fewer channels or a larger stride there help, or a narrower network;"),
+        ({"ram": 501}, "Allow at least that, or take fewer channels or a larger stride there. Examples"),
         ({"ram": 500}, "ram of 500 bytes cannot be met by any network: 500 are reserved for the stack"),
         ({"ram": 3}, "ram of 3 bytes (did you mean 3KB?) cannot be met by any network"),
         ({"within": 1.0}, "or both, and ram (such as 4KB) beside them: leave within out"),
         ({"nonzeros": 9, "within": 1.0, "latency": 3}, "beside them: leave nonzeros and within out"),
-        ({"budget": 0}, "this network takes 2,780 (2,190 of them code); allow at least that"),
-        ({"ram": 501}, "examples are read as 1 x 28 x 28 (channels, height, width)"),
+        ({"budget": 0}, "this network takes 2,780 (2,190 of them code), and dense in 8 bits"),
+        ({"ram": 501}, "Examples are read as 1 x 28 x 28 (channels, height, width)"),
         ({"budget": None}, "the target micro takes a budget (of flash, such as 20KB), a latency"),
         ({"model": Normalized}, "(LocalResponseNorm) does not run on a microcontroller: take BatchNorm,"),
         (
@@ -459,7 +460,7 @@ def test_what_cannot_be_met_is_refused_before_training(options, said):
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
     assert options.get("ram") != "2KBs" or str(raised.value).endswith("'40 KiB'"), "no part of dense's"
-    assert "ram" in options or "examples are read as" not in str(raised.value)
+    assert "ram" in options or "Examples are read as" not in str(raised.value)
 
 
 def test_other_targets_are_as_they_were():

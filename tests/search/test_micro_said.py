@@ -115,8 +115,14 @@ def fit_file(path, layout):
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        (padded, "rows of 16 x 28, padding included); fewer channels or a larger stride there help"),
-        (mean, "one row of 64 x 1, 32-bit sums included); fewer channels there help"),
+        (
+            padded,
+            "rows of 16 x 28, padding included). Allow at least that, or take fewer channels or a larger stride",
+        ),
+        (
+            mean,
+            "one row of 64 x 1, 32-bit sums included). Allow at least that, or take fewer channels there.",
+        ),
     ],
 )
 def test_ram_is_said_with_what_is_added_and_what_helps(model, said):
@@ -132,25 +138,29 @@ def test_o2_is_advised_where_it_meets_a_bound_on_time_and_with_its_estimate():
     slow, fast = str(raised.value), None
     least = float(re.search(r"this network takes ([\d.]+) ms", slow)[1])
     assert "O2" not in slow
+    dense = float(re.search(r"dense in 8 bits ([\d.]+) ms, as estimated at -Os: a usable one", slow)[1])
+    assert dense > 2 * least
+    clock = int(re.search(r"raise the clock \(beyond (\d+) MHz\)", slow)[1])
+    assert clock == pytest.approx(80_000 * least, rel=0.01)
     with pytest.raises(MemboundError) as raised:
         fit(latency=f"{0.99 * least:.4g}ms", budget="64KB")
-    fast = re.search(r"or compile with O2, which takes ([\d.]+) ms$", str(raised.value))
+    fast = re.search(r"or compile with O2, where the least is ([\d.]+) ms$", str(raised.value))
     assert 0 < float(fast[1]) < 0.99 * least
     with pytest.raises(MemboundError) as raised:
         fit(latency=f"{0.99 * least:.4g}ms", budget=4_000)  # fast enough, but its code takes more
     assert "O2" not in str(raised.value)
-    with pytest.raises(MemboundError, match=rf"takes {fast[1]} ms, as estimated at -O2; .* network$"):
+    with pytest.raises(MemboundError, match=rf"takes {fast[1]} ms, .* at -O2: .* network$"):
         fit(latency="1us", budget="64KB", compiled="O2")
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, r"at 80 MHz"),
-        ({"latency": "1s"}, r"at 80 MHz; 1,000 ms are enough for all of its weights"),
+        ({}, r"at 80 MHz, .*; 9,000 bytes of flash are enough for all of its weights in 8 bits"),
+        ({"latency": "1s"}, r"at 80 MHz, .*; 1,000 ms is enough for all of its weights; .*"),
         (
             {"latency": "2ms", "compiled": "O2", "clock": "160MHz"},
-            r"at 160 MHz, compiled with -O2; 2 ms leave .*",
+            r"at 160 MHz, compiled with -O2 \(.* ms with -Os\); 2 ms leaves time for about .*",
         ),
     ],
 )
@@ -171,6 +181,29 @@ def test_what_the_dense_network_takes_is_said_before_training(options, said):
         layers = [each for each in found.facts["layers"] if each["name"].endswith("weight")]
         kept = sum(each["nonzeros"] for each in layers) / sum(each["original_size"] for each in layers)
         assert kept == pytest.approx(int(left[1]) / 100, rel=0.5)
+
+
+def test_what_flash_leaves_is_said_with_the_code_that_either_level_takes():
+    """Beside what time leaves, which may be more: a fit keeps about as many weights as the tighter bound leaves."""
+    notes = []
+    samples, kinds = movements(60, 0)
+    found = mb.fit(movement_net, (samples, kinds), 5_100, val_data=(samples, kinds), target="micro", steps=2,
+                   latency="9ms", compiled="O2", dense=False, watch=Watch(note=notes.append))  # fmt: skip
+    (note,) = (note for note in notes if note.startswith("dense in 8 bits"))
+    time, flash = re.findall(r"leaves? (?:time|room) for about (\d+) % of its weights", note)
+    assert int(flash) < int(time)
+    assert "; 5,100 bytes of flash leave room for" in note
+    fast, small = map(
+        float, re.search(r"weights \(([\d.]+) ms, or ([\d.]+) ms with -Os\): code", note).groups()
+    )
+    assert 0 < fast <= small < _ms_of(note)
+    code = [
+        int(each.replace(",", ""))
+        for each in re.search(r"([\d,]+) with -O2 and ([\d,]+) with -Os$", note).groups()
+    ]
+    micro = found.facts["micro"]
+    assert code[0] == pytest.approx(micro["code_bytes"], rel=0.05)
+    assert code[1] < code[0] - 1_000
 
 
 def _ms_of(note):

@@ -134,4 +134,9 @@ def test_the_dense_network_prints_as_its_size_and_accuracy():
     assert "accuracy 98.50 ± 0.71 % over 2 seeds on test" in repr(Dense(facts | {"seeds": seeds}))
     assert "score 0.8125 on test" in repr(Dense(facts | {"accuracy": 0.8125, "errors": None}))
     assert "accuracy not measured" in repr(Dense(facts | {"accuracy": None}))
+    assert str(Dense(facts)).startswith("dense network: 2,376 bytes, accuracy 98.00 % on test")
+    micro = facts | {"micro": {"flash_bytes": 5_000, "ram_bytes": 900}}
+    assert str(Dense(facts | {"int8": micro})).endswith(
+        "; in 8 bits: 5,000 bytes of flash, 900 of RAM, accuracy 98.00 % on test"
+    )
     assert json.loads(json.dumps(Dense(facts))) == facts

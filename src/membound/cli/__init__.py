@@ -26,6 +26,7 @@ from membound.cli.sections import in_sections
 from membound.cli.train import train_command
 from membound.cli.usage import explain_space, explain_value, suggest_close
 from membound.errors import MemboundError, install
+from membound.units import FOR_A_DEVICE
 
 app = typer.Typer(
     name="membound",
@@ -43,7 +44,7 @@ SHORT = {  # at most 45 letters, so that 60 columns show all of them
     "evaluate": "Measure the accuracy of a file or weights.",
     "inspect": "List the layers of a model file.",
     "run": "Run a model file on pictures or an array.",
-    "bench": "Race a model file against other runtimes.",
+    "bench": "Compare a model file with other runtimes.",
     "export": "Write ONNX, C++, C, or a web page.",
     "reproduce": "Make a figure or table of the paper.",
     "data": "Fetch, check and describe a data set.",
@@ -69,11 +70,11 @@ NO_TFLITE = (
     "there is no export to TFLite: write C++ for an app with --cpp, C for a microcontroller with --c, or ONNX, which "
     "other converters take, with --onnx"
 )
-FOR_A_DEVICE = "with --target micro, --budget bounds the flash of a microcontroller and --ram its RAM"
+IN_OPTIONS = FOR_A_DEVICE.format(target="--target micro", budget="--budget", ram="--ram")
 RACES_BOTH = "bench has no --engine: it runs the file in floats, and with --int8 in 8-bit integers, too"
 ABSENT = {  # options that other tools or commands have
     "export": {"--tflite": NO_TFLITE, "--litert": NO_TFLITE},
-    "fit": {name: f"there is no {name}: {FOR_A_DEVICE}" for name in ("--flash", "--sram", "--arena")},
+    "fit": {name: f"there is no {name}: {IN_OPTIONS}" for name in ("--flash", "--sram", "--arena")},
     "bench": {"--engine": RACES_BOTH},
 }
 ELSEWHERE = {

@@ -66,7 +66,7 @@ def bench_command(
     seed: options.Seed = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Race a model file against the dense network in other runtimes.
+    """Compare a model file with the dense network in other runtimes.
 
     Measures latency, time to load, and memory of the imports and of the network. Every runtime is a process of its
     own; those that are not installed are left out.

@@ -57,7 +57,7 @@ def export_command(
     engine: options.Engine = "float",
     c: Annotated[Path | None, _target(C)] = None,
     clock: options.Clock = None,
-    compiled: options.Compiled = "Os",
+    compiled: options.CompiledAs = None,
     input_unit: Annotated[
         str | None,
         typer.Option(

@@ -294,7 +294,7 @@ def _fit(
         if ray is not None:
             cluster = stack.enter_context(ray_cluster(ray, device=device))
             place = replace(place, workers=cluster, device="auto")
-        watch, board = stack.enter_context(watched(verbose))
+        watch, board = stack.enter_context(watched(verbose, place.run_dir is not None))
         if board is not None:
             workers = place.workers
             if workers is None and bound.within is None:  # how many sizes it tries at once is where it runs

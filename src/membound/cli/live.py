@@ -19,7 +19,7 @@ from membound.search.forecast import Forecast
 from membound.search.jobs import Job, Order, Outcome, Show
 from membound.search.place import Watch
 from membound.search.problem import Problem
-from membound.search.progress import by_lines, describe_done, describe_job, write_line
+from membound.search.progress import RESUMES, by_lines, describe_done, describe_job, write_line
 from membound.search.work import Work
 from membound.search.workshop import Workers
 from membound.train.run import Progress
@@ -47,7 +47,8 @@ class _Row:
 class Board:
     """What is known of the trainings of a fit; rich draws it from a thread of its own."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, hint: str = "") -> None:
+        self._hint = hint  # said once, with the first time left that is long
         self._lock = threading.Lock()
         self._rows: dict[str, _Row] = {}
         self._stage = CHECKING
@@ -79,6 +80,10 @@ class Board:
             if progress.score is not None:
                 row.accuracy = progress.score.accuracy
             self._forecast.note(job, progress.step, progress.steps)
+            hint = self._hint if self._hint and self._forecast.is_long() else ""
+            self._hint = "" if hint else self._hint
+        if hint:
+            _write(hint)
 
     def done(self, job: Job, facts: dict[str, Any]) -> None:
         """A training is finished."""
@@ -159,12 +164,16 @@ def _show_loss(loss: float | None) -> str:
 
 
 @contextmanager
-def watched(verbose: bool) -> Iterator[tuple[Watch, Board | None]]:
-    """Whom a fit tells, on stderr: a table when a person watches, else lines; `verbose` says all."""
+def watched(verbose: bool, resumes: bool) -> Iterator[tuple[Watch, Board | None]]:
+    """Whom a fit tells, on stderr: a table when a person watches, else lines; `verbose` says all.
+
+    One that cannot be resumed says how it could be, if it takes minutes.
+    """
+    hint = "" if resumes else RESUMES.format("--run-dir DIR", "command")
     if not sys.stderr.isatty():
-        yield by_lines(_write), None
+        yield by_lines(_write, hint=hint), None
         return
-    board = Board()
+    board = Board(hint=hint)
 
     def done(job: Job, facts: dict[str, Any]) -> None:
         board.done(job, facts)

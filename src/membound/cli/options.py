@@ -136,6 +136,16 @@ Compiled = Annotated[
         autocompletion=completed("Os", "O2"),
     ),
 ]
+CompiledAs = Annotated[
+    str | None,
+    typer.Option(
+        "--compiled",
+        metavar="HOW",
+        help="For a microcontroller: the level that the C is compiled at, Os (less flash) or O2 (faster); default: as "
+        "the last export into the folder, or Os.",
+        autocompletion=completed("Os", "O2"),
+    ),
+]
 
 
 def _engine(help: str, *names: str) -> Any:

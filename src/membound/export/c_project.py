@@ -26,7 +26,7 @@ from membound.micro.numbers import fix_input
 from membound.micro.plan import MicroPlan
 from membound.micro.used import features
 from membound.run.micro_net import MicroNet
-from membound.units import CLOCK, show_clock
+from membound.units import show_clock
 
 RUNTIME = (*HEADERS, *SOURCES)
 LICENSE = "SPDX-License-Identifier: Apache-2.0"
@@ -164,41 +164,11 @@ def write_project(
 
 
 def _options_of(level: str, units: Sequence[float] | None, clock: float | None) -> dict[str, str]:
-    """What decides which functions, code and times there are: a later export without it leaves something out."""
+    """What decides which functions, code and times there are: a later export that does not say has the same."""
     found = {"compiled": level[1:]}
     if clock is not None:
         found["clock"] = show_clock(clock)
     return found if units is None else found | {"input_unit": ",".join(f"{unit:.9g}" for unit in units)}
-
-
-def say_left_out(
-    folder: Path,
-    plan: MicroPlan,
-    prefix: str,
-    level: str,
-    units: Sequence[float] | None,
-    clock: float | None,
-) -> list[str]:
-    """What the last export into this folder was asked for, and this one leaves out; in the words of Python."""
-    before, now = folders.read_options(folder), _options_of(level, units, clock)
-    said = []
-    if level == SMALL and before.get("compiled", now["compiled"]) != now["compiled"]:
-        said.append(
-            f'the export before had compiled="{before["compiled"]}", and this one is for {level}: give it again to '
-            "keep it"
-        )
-    usual = show_clock(CLOCK)
-    if clock is None and before.get("clock", usual) != usual:
-        said.append(
-            f"the export before had clock={before['clock'].replace(' ', '')}, and this one's times are for {usual}: "
-            "give it again to keep it"
-        )
-    if units is None and not plan.net.takes_pixels and "input_unit" in before:
-        said.append(
-            f"the export before had input_unit={before['input_unit']}: {prefix}_input_fixed is gone; give it again to "
-            "keep it"
-        )
-    return said
 
 
 def header_of(folder: Path, prefix: str = "net") -> str:

@@ -82,17 +82,17 @@ def _write_c(request: Request) -> Written:
 
     folder, prefix, way = request.target, request.prefix, Way(request.clock, request.compiled)
     assert folder is not None
-    has_units = request.input_unit is not None
     header = header_of(folder, prefix)
-    found, kept, left_out = write_c(
+    made = write_c(
         folder, request.source, request.data, request.layout, request.size, prefix, way, request.input_unit
     )
+    found, way, has_units = made.found, made.way, made.has_units
     names = f"{prefix}.c, {prefix}.h, the runtime, {prefix}_test.c, main.c, CMakeLists.txt, README.md"
-    lines = [f"folder    {folder}: {names}", *_say_kept(kept), *lines_of(found, way, prefix, has_units)]
-    if "main.c" in kept and (other := say_other_input(header, found.net.plan, prefix, has_units)):
+    lines = [f"folder    {folder}: {names}", *_say_kept(made.kept), *lines_of(found, way, prefix, has_units)]
+    if "main.c" in made.kept and (other := say_other_input(header, found.net.plan, prefix, has_units)):
         lines.insert(2, f"          {other}")
-    note = "\n".join(f"note: {each}" for each in left_out) or None
-    return Written({"out": str(folder), "kept": kept, **facts_of(found, way, has_units)}, lines, note)
+    note = "\n".join(f"note: {each}" for each in made.notes) or None
+    return Written({"out": str(folder), "kept": made.kept, **facts_of(found, way, has_units)}, lines, note)
 
 
 def _say_kept(kept: Sequence[str]) -> list[str]:

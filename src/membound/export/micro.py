@@ -13,11 +13,12 @@ import numpy.typing as npt
 from membound.data import Dataset
 from membound.data.pictures import Size
 from membound.errors import MemboundError, ModelError, check_path_like
-from membound.export.c_project import check_micro_prefix, check_target, say_left_out, write_project
+from membound.export.c_project import check_micro_prefix, check_target, write_project
 from membound.export.cpp_source import renamed
+from membound.export.folder import read_options
 from membound.export.hub_folder import check_folder
 from membound.micro.cost import say_flash, say_speed
-from membound.micro.numbers import read_units, say_not_included
+from membound.micro.numbers import fix_input, read_units, say_not_included
 from membound.run.calibration import INPUTS, calibrate_activations, say_few, with_activations
 from membound.run.evaluation import check_fits, evaluate_file, image_size, load_like, open_for_evaluation
 from membound.run.files import find_model_file, prepare
@@ -27,7 +28,7 @@ from membound.signatures import known_keywords
 from membound.store.file import read
 from membound.store.model import StoredModel
 from membound.store.whole import write_whole
-from membound.units import LEVELS, parse_clock, parse_level
+from membound.units import CLOCK, LEVELS, parse_clock, parse_level
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +47,7 @@ class Way:
     """At which clock a device runs, and how its C is compiled: what times and flash are said for."""
 
     clock: str | float | None = None
-    compiled: str = LEVELS[0]
+    compiled: str | None = None
 
     def __post_init__(self) -> None:
         self.hz, self.level  # noqa: B018 (what cannot be read is said here)
@@ -57,7 +58,7 @@ class Way:
 
     @property
     def level(self) -> str:
-        return parse_level(self.compiled)
+        return LEVELS[0] if self.compiled is None else parse_level(self.compiled)
 
 
 @known_keywords
@@ -70,7 +71,7 @@ def export_c(
     maps: str = "auto",
     prefix: str = "net",
     clock: str | float | None = None,
-    compiled: str = LEVELS[0],
+    compiled: str | None = None,
     input_unit: float | Sequence[float] | None = None,
 ) -> MicroNet:
     """Write a network as plain C into a folder, and give it as the device runs it.
@@ -79,7 +80,7 @@ def export_c(
     earlier export, which is replaced: a `main.c` or `CMakeLists.txt` that you edited stays, and so do your own files.
     `net_test.c` in it is a self test: one input, and the outputs that the device must give for it, bit for bit.
 
-    `images` are some hundred of the training data, as they are (uint8) or prepared (float32): a network that does not
+    `images` are a few hundred training inputs, as they are (uint8) or prepared (float32): a network that does not
     say how its values are rounded to int8 is calibrated on them. `calibrate` is the same, under the name that it
     has in `save`. `maps` is "rows" (line buffers), "whole" or "auto", which takes less RAM.
 
@@ -87,15 +88,19 @@ def export_c(
     networks: `kws` makes `kws.h` with `kws_start`.
 
     The folder's README.md says how long an example takes at this `clock` ('80 MHz' where none is given), and flash and
-    time as `compiled` with '-Os' or '-O2' first. Weights are stored in the form that takes the least flash at this
-    level, with the code that reads them, but at '-O2' in none that would be slower than at '-Os'; outputs are the same.
-    `memory()` and `speed()` of what comes back are for this level, too, unless you name another.
+    time as `compiled` with '-Os' or '-O2' first ('-Os' where nothing is given). Weights are stored in the form that
+    takes the least flash at this level, with the code that reads them, but at '-O2' in none that would be slower than
+    at '-Os'; outputs are the same. `memory()` and `speed()` of what comes back are for this level, too, unless you name
+    another.
 
     `input_unit` is for a network that takes numbers (float32), where firmware has them as integers: what an integer
     counts, or one such unit for each channel. With 0.01, the integer 981 is 9.81 in the training data. Then `net.h` has
     `net_input_fixed`, which makes the byte that the network is fed without floating point.
+
+    Over an earlier export, `clock`, `compiled` and `input_unit` stay as they were where you leave them out, and a
+    warning says so.
     """
-    way = Way(clock, compiled)
+    asked = Way(clock, compiled)
     units = None if input_unit is None else read_units(input_unit)
     if images is not None and calibrate is not None:
         raise ModelError(
@@ -109,12 +114,13 @@ def export_c(
         check_path_like(net, "net")
     check_path_like(folder, "folder")
     check_target(Path(folder), prefix)
+    way, notes = _way_before(Path(folder), asked)
     model = net.model if isinstance(net, Net | MicroNet) else read(net)
     scales = net.activations if isinstance(net, MicroNet) else model.activations
     if images is None and not scales:
         raise ModelError(
             f"{'this network' if isinstance(net, Net) else net} does not say how its values are rounded to int8: give "
-            "images=, some hundred training examples",
+            "images=, a few hundred training examples",
             about="images",
         )
     if images is not None:
@@ -123,7 +129,8 @@ def export_c(
         if (few := say_few(inputs)) is not None:
             warnings.warn(few, stacklevel=3)  # of the caller of export_c, which checks its keywords first
     made = MicroNet(model, activations=scales, maps=maps, compiled=way.level)
-    for note in say_left_out(Path(folder), made.plan, prefix, way.level, units, way.hz):
+    units, more = _units_before(Path(folder), made, units, prefix)
+    for note in [*notes, *more]:
         warnings.warn(note, stacklevel=3)
     write_project(folder, made, prefix, way.hz, way.level, units)
     return made
@@ -193,6 +200,17 @@ def _calibration_inputs(net: Net, dataset: Dataset) -> npt.NDArray[np.float32]:
     return np.asarray(prepare(net, dataset.train.read(np.unique(rows))), np.float32)
 
 
+@dataclass(frozen=True, eq=False)
+class Project:
+    """C in a folder: how it was written, which files were edited, and stay, and what an earlier export decided."""
+
+    found: Calibrated
+    way: Way
+    has_units: bool
+    kept: list[str]
+    notes: list[str]
+
+
 def write_c(
     folder: Path,
     source: str,
@@ -202,17 +220,49 @@ def write_c(
     prefix: str = "net",
     way: Way = Way(),
     input_unit: str | None = None,
-) -> tuple[Calibrated, list[str], list[str]]:
-    """The folder with C, refused before the work if it holds anything else.
-
-    Gives the files that were edited, and stay; and what the export before had and this one has not.
-    """
+) -> Project:
+    """The folder with C, refused before the work if it holds anything else."""
     units = None if input_unit is None else read_units(input_unit)
     check_micro_prefix(prefix)
     check_target(folder, prefix)
+    way, notes = _way_before(folder, way)
     found = calibrate(source, data, layout, size, level=way.level)
-    left_out = say_left_out(folder, found.net.plan, prefix, way.level, units, way.hz)
-    return found, write_project(folder, found.net, prefix, way.hz, way.level, units), left_out
+    units, more = _units_before(folder, found.net, units, prefix)
+    kept = write_project(folder, found.net, prefix, way.hz, way.level, units)
+    return Project(found, way, units is not None, kept, [*notes, *more])
+
+
+def _way_before(folder: Path, way: Way) -> tuple[Way, list[str]]:
+    """With the clock and the level of the last export into this folder where none is given; and notes of that."""
+    before, notes = read_options(folder), []
+    level = before.get("compiled", LEVELS[0][1:])
+    if way.compiled is None and parse_level(level) != LEVELS[0]:
+        way = replace(way, compiled=level)
+        notes.append(
+            f'the export before had compiled="{level}", and so has this one; for -Os give compiled="Os"'
+        )
+    clock = before.get("clock")
+    if way.clock is None and clock is not None and parse_clock(clock) != CLOCK:
+        way = replace(way, clock=clock)
+        notes.append(
+            f"the export before had clock={clock.replace(' ', '')}, and so has this one; give another to change it"
+        )
+    return way, notes
+
+
+def _units_before(
+    folder: Path, net: MicroNet, units: tuple[float, ...] | None, prefix: str
+) -> tuple[tuple[float, ...] | None, list[str]]:
+    """The same of what integers count, where that suits this network, too."""
+    before = read_options(folder).get("input_unit")
+    if units is not None or before is None or net.plan.net.takes_pixels:
+        return units, []
+    had, function = f"the export before had input_unit={before}", f"{prefix}_input_fixed"
+    try:
+        fix_input(net.plan, net.model.preprocess, read_units(before))
+    except ModelError:
+        return None, [f"{had}, which does not suit this network: {function} is gone; give another to have it"]
+    return read_units(before), [f"{had}, and so has this one; give another to change it"]
 
 
 def write_web(

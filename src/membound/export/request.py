@@ -28,7 +28,7 @@ class Request:
     prefix: str = "net"
     engine: str = "float"
     clock: str | None = None
-    compiled: str = "Os"
+    compiled: str | None = None  # None: Os, or as the last export into a folder
     input_unit: str | None = None
 
 

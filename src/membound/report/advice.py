@@ -92,6 +92,16 @@ with longer training.'
     return f"{what}. Fitting pays off in smaller budgets, or with longer training."
 
 
+def says_too_short(line: str, result: Facts) -> bool:
+    """Whether this is why the score says little: it belongs beside the verdict, as large.
+
+    >>> final = {"training": {"steps": 60, "usual_steps": 5000}}
+    >>> [says_too_short(each, {"finals": [final]}) for each in ("Train longer: --steps 5000.", "Flash is the bound.")]
+    [True, False]
+    """
+    return "Train longer:" in line and any(map(_is_short, find_rows(result, "finals")))
+
+
 def say_note(note: str, command: object) -> str:
     """A note in the words of who asked: a command has options where Python has keywords.
 

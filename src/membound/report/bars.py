@@ -116,13 +116,24 @@ class _Panel:
         return drawn, words
 
 
+def _with_operator(name: str, bars: list[tuple[int, str, Layer]]) -> str:
+    """A layer of nn.Sequential has only a number: its operator says which one it is.
+
+    >>> _with_operator("0", [(0, "4KB", {"operator": "conv"})]), _with_operator("fc", [(0, "", {"operator": "linear"})])
+    ('0 conv', 'fc')
+    """
+    operator = find_text(bars[0][2], "operator")
+    return f"{name} {operator}" if operator and name.replace(".", "").isdigit() else name
+
+
 def _draw_panel(name: str, title: str, groups: list[Group], several: bool, relative: bool) -> Markup:
-    left = 6 * min(max(len(group) for group, _ in groups), NAME_LETTERS) + 12.0
+    names = [_with_operator(*group) for group in groups]
+    left = 6 * min(max(map(len, names)), NAME_LETTERS) + 12.0
     most = max(find_number(layer, "nonzeros") or 0 for _, bars in groups for _, _, layer in bars) or 1.0
     panel = _Panel(left, WIDTH - left - (118 if several else 58), most, several, relative)
     drawn, described, top = [], [], 4.0
-    short = shorten_names([layer_name for layer_name, _ in groups], NAME_LETTERS)
-    for (layer_name, bars), shown in zip(groups, short, strict=True):
+    short = shorten_names(names, NAME_LETTERS)
+    for (_, bars), layer_name, shown in zip(groups, names, short, strict=True):
         words = join(tag("title", layer_name), shown)
         middle = top + BAR * len(bars) / 2 + 4
         drawn.append(tag("text", words, x=left - 8, y=middle, text_anchor="end", class_="layer"))

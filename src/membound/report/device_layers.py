@@ -80,7 +80,7 @@ def _draw(final: Facts, rows: list[list[object]]) -> Markup:
     table = draw_table([*head, "operation"], rows, "layers on the device", texts=(0, 7))
     arena = show_count(find_number(find_part(final, "micro"), "arena_bytes"))
     note = (
-        "Flash is a layer's constants; the code is beside them. RAM is the rows that are kept, with "
+        "Flash counts a layer's constants; code is counted separately. RAM is the rows that are kept, with "
         "padding and the 32-bit sums of means; rows that are not needed at the same time share their bytes in the "
         f"arena of {arena} bytes. Instructions are estimated at {find_level(final)}."
     )

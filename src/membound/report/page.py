@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from membound.errors import MemboundError, check_path_like, say_no_folder
-from membound.report.advice import has_collapsed, is_command, say_advice, say_note, say_taken
+from membound.report.advice import has_collapsed, is_command, say_advice, say_note, say_taken, says_too_short
 from membound.report.bars import make_bars
 from membound.report.classes import make_class_iou, make_classes
 from membound.report.curves import make_curves
@@ -101,10 +101,13 @@ def make_page(result: Facts) -> str:
     if taken := say_taken(result):
         warning = tag("p", taken, class_="verdict")
     collapsed = has_collapsed(result)
-    looks = ["verdict" if collapsed else "note", "note"]  # a collapse is said as large as the score
-    advice = [
-        tag("p", *keep_options(line), class_=look)
-        for line, look in zip(say_advice(result), looks, strict=False)
+    advice = [  # a collapse is said as large as the score, and so is a training that was far too short
+        tag(
+            "p",
+            *keep_options(line),
+            class_="verdict" if (collapsed and index == 0) or says_too_short(line, result) else "note",
+        )
+        for index, line in enumerate(say_advice(result)[:2])
     ]
     if unlike := say_unlike(result):
         advice.insert(0, tag("p", unlike, class_="verdict"))

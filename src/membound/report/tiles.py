@@ -49,6 +49,7 @@ MOST_LARGE = 14  # letters of a large number
 MOST_COUNTED = 1_000_000  # bytes that are shown one by one
 NOISY = 1.25  # times as fast or as slow that may be chance: beyond this the card says so
 EVEN = "even"
+LITTLE = 1.2  # times smaller or larger: said, but not in color
 FLOATS = "in floats (the default)"
 MEANT = {
     R_SQUARED: "the part of the variance of the training targets that is explained; 1 is perfect; always predicting "
@@ -120,6 +121,8 @@ def compare_amounts(ours: float, theirs: float, words: tuple[str, str], noise: f
 
     >>> compare_amounts(2.0, 5.0, ("as fast", "as slow")), compare_amounts(5.0, 2.0, ("as fast", "as slow"))
     (('2.5 times as fast', 'better'), ('2.5 times as slow', 'worse'))
+    >>> compare_amounts(900, 1000, ("smaller", "larger"))
+    ('1.1 times smaller', 'even')
     """
     times = divide(theirs, ours) or 1.0
     if ours == theirs and noise == SAME:  # counted, not timed
@@ -128,7 +131,8 @@ def compare_amounts(ours: float, theirs: float, words: tuple[str, str], noise: f
         return "about the same", EVEN
     shown = max(times, 1 / times)
     digits = 0 if shown >= 10 else 1
-    return f"{shown:.{digits}f} times {words[times < 1]}", BETTER if times > 1 else WORSE
+    kind = EVEN if shown < LITTLE else BETTER if times > 1 else WORSE
+    return f"{shown:.{digits}f} times {words[times < 1]}", kind
 
 
 def compare_scores(ours: Facts, theirs: Facts, score: Score) -> Told | None:

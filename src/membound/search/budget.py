@@ -1,5 +1,6 @@
 """What a person allows: bytes, a part of the dense file, memory, nonzeros; as numbers that can be held."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -7,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from membound.errors import MemboundError
+from membound.micro.cost import estimate
 from membound.micro.tables import TABLE_BYTES, tables_of
 from membound.micro.used import code_of, constants_of
 from membound.report.device import NEARLY, Faster, find_faster, with_room
@@ -14,7 +16,7 @@ from membound.search.bits import WIDE
 from membound.search.bounds import WHOLE, Amount, Average
 from membound.search.checks import PART
 from membound.search.ensemble import Ensemble
-from membound.search.micro import MicroBytes, check_ram
+from membound.search.micro import MicroBytes, check_ram, flash_of, plan_whole
 from membound.search.problem import AUTO, Problem, Target
 from membound.store.values import value_type
 from membound.train.evaluation import Score
@@ -147,6 +149,12 @@ def make_plans(
             smaller = (
                 ", or compile with Os, which takes less flash" if problem.target.level != LEVELS[0] else ""
             )
+            allow, beside = "allow at least that", ""
+            if isinstance(measure, MicroBytes):
+                dense = flash_of(plan_whole(measure, problem.weights))
+                if dense > least:  # or that of time, where flash and time are both beyond their bounds
+                    beside = f", and dense in 8 bits {dense:,}: a usable one lies in between"
+                    allow = "allow more"
             unit = (
                 f"; did you mean {limit.text}KB{'' if micro else f' or {limit.text}%'}?"
                 if _lacks_unit(limit, what)
@@ -154,7 +162,8 @@ def make_plans(
             )
             raise MemboundError(
                 f"{asked} cannot be met: with one weight in each layer, {each} "
-                f"{members * least + overhead:,}{_say_parts(problem, least)};{slim} allow at least that{smaller}{unit}",
+                f"{members * least + overhead:,}{_say_parts(problem, least)}{beside};{slim} "
+                f"{allow}{smaller}{unit}",
                 about=("budget", *(["compiled"] if smaller else [])) if micro else (),
             )
     return plans
@@ -189,13 +198,22 @@ def _check_time(problem: Problem, limit: Limit, least: int) -> None:
     compiled = target if target.level == FAST else replace(target, compiled=FAST)
     faster = _least_cycles(problem, compiled)
     helps = compiled is not target and with_room(problem.changed(target=compiled).least()) <= limit.number
-    other = f", or compile with O2, which takes {show_ms(1e3 * faster / clock)}" if helps else ""
+    other = f", or compile with O2, where the least is {show_ms(1e3 * faster / clock)}" if helps else ""
+    measure = problem.measure
+    assert isinstance(measure, MicroBytes)
+    dense = estimate(plan_whole(measure, problem.weights), target.level).ms(clock)
     raise MemboundError(
         f"a latency of {show_ms(1e3 * cycles / clock)} at {show_clock(clock)} cannot be met: with one weight in each "
-        f"layer this network takes {show_ms(1e3 * fastest / clock)}, as estimated at {target.level}; allow that, or "
-        f"take a narrower network{other}",
-        about=("latency", "compiled") if helps else ("latency",),
+        f"layer this network takes {show_ms(1e3 * fastest / clock)}, and dense in 8 bits {show_ms(dense)}, as "
+        f"estimated at {target.level}: a usable one lies in between; allow more, raise the clock (beyond "
+        f"{show_clock(_round_up(clock * fastest / cycles))}), or take a narrower network{other}",
+        about=("latency", "clock", "compiled") if helps else ("latency", "clock"),
     )
+
+
+def _round_up(clock: float) -> float:
+    """To whole MHz."""
+    return math.ceil(clock / 1e6) * 1e6
 
 
 def _least_cycles(problem: Problem, target: Target) -> float:

@@ -207,7 +207,14 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         tried = [*reading, *note_numbering(problem), *describe_training(problem, choices)]
         watch.note(describe_work(problem, bound, choices))
         if isinstance(problem.measure, MicroBytes):
-            watch.note(describe_dense(problem.measure, problem.weights, problem.target.clock))
+            watch.note(
+                describe_dense(
+                    problem.measure,
+                    problem.weights,
+                    problem.target.clock,
+                    [] if bound.is_time_alone else [limit.number for limit in limits],
+                )
+            )
         together = place.workers is not None or trains_together(problem.make(choices.seed), device)
         at_once = 7 if together and world.size == 1 else 1
         dense_teaching = None

@@ -16,6 +16,7 @@ from membound.search.widths import rounds
 from membound.search.within import CLOSE, SPARE
 from membound.search.work import BOUNDED, TAUGHT, Work
 
+LONG = 120.0  # seconds: who stops then loses something
 LEAST_SECONDS = 2.0  # before the pace of a training says anything,
 LEAST_PART, ENOUGH_SECONDS = 0.1, 30.0  # and such a part of it or so many seconds: the first steps are slow
 
@@ -154,6 +155,10 @@ class Forecast:
             return None
         other = next(iter(paces.values()))  # as long as a kind has not been timed
         return sum(max(work, 0.0) / paces.get(kind, other) for kind, work in missing.items())
+
+    def is_long(self) -> bool:
+        """Whether minutes are left, as far as is known: then a person may want to stop, and go on later."""
+        return max(self.stage.left(self.clock()) or 0.0, self.left() or 0.0) >= LONG
 
     def describe(self, where: str = "") -> str:
         """For people: of this stage, and `where` that is, then of the whole fit; empty if it is not known."""

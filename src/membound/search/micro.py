@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from membound.store.file import assemble
 from membound.store.formats import Encoded, encode
 from membound.store.model import Model, StoredModel
 from membound.store.values import value_type
-from membound.units import CLOCK, show_clock, show_ms
+from membound.units import CLOCK, LEVELS, show_clock, show_ms
 
 FINEST, THRESHOLDS = (
     0.02,
@@ -136,17 +137,16 @@ def check_ram(measure: MicroBytes, allowed: int) -> None:
             about="ram",
         )
     if needed > allowed:
+        taken, advice = _say_largest(plan)
         raise MemboundError(
-            f"ram of {allowed:,} bytes cannot be met: this network takes {needed:,} ({STACK_BYTES} of them "
-            "stack) with all its channels; a fit may remove channels and take less, but that cannot be planned for: "
-            f"allow at least that, or change the network: {_say_largest(plan)}"
-            f"{say_examples(measure)}",
+            f"ram of {allowed:,} bytes cannot be met: with all its channels, this network takes {needed:,} "
+            f"({STACK_BYTES} of them stack); {taken}. Allow at least that, or {advice}. {say_examples(measure)}",
             about=("ram", *about_reading(measure)),
         )
 
 
-def _say_largest(plan: MicroPlan) -> str:
-    """Which value takes most of the RAM, by the layer that gives it, and what makes it smaller."""
+def _say_largest(plan: MicroPlan) -> tuple[str, str]:
+    """Which value takes most of the RAM, by the layer that gives it; and what makes it smaller."""
     net, layout = plan.net, plan.layout
     sizes = [buffer.nbytes for buffer in layout.buffers]
     for op in (net.ops[number] for number in layout.states):  # a mean has sums of 4 bytes beside it
@@ -160,11 +160,11 @@ def _say_largest(plan: MicroPlan) -> str:
     taken += f", {' and '.join(added)} included" if added else ""
     writers = [number for number, op in enumerate(net.ops) if op.output == value]
     if not writers:
-        return f"its input takes most ({taken}); smaller examples help"
+        return f"its input takes the most ({taken})", "take smaller examples"
     stride = " or a larger stride" if net.ops[writers[0]].kind in ("conv", "pool") else ""
     return (
-        f"the output of {_name_op(plan, writers[0])} takes most ({taken}); fewer channels{stride} there help, or a "
-        "narrower network"
+        f"the output of {_name_op(plan, writers[0])} takes the most ({taken})",
+        f"take fewer channels{stride} there",
     )
 
 
@@ -201,11 +201,11 @@ def say_examples(measure: MicroBytes) -> str:
     """How examples were read, which a message adds; sequences are easily read as pictures of one channel."""
     channels, height, width = measure.plan(measure.dense_state()).net.images[0]
     if _takes_sequences(measure):
-        return f"; examples are read as {channels} x {height} (channels, time)"
-    text = f"; examples are read as {channels} x {height} x {width} (channels, height, width)"
+        return f"Examples are read as {channels} x {height} (channels, time)"
+    text = f"Examples are read as {channels} x {height} x {width} (channels, height, width)"
     if about_reading(measure):
         sequences = f"sequences of {height} channel{'s' if height > 1 else ''}"
-        text += f": if these are {sequences}, the layout NCHW reads {height} x {width} x 1"
+        text += f"; if these are {sequences}, the layout NCHW reads {height} x {width} x 1"
     return text
 
 
@@ -245,43 +245,89 @@ def calibrated(files: FileBytes, state: State, train: Split, preprocess: Preproc
     return replace(files, activations=calibrate_activations(files.stored(state), inputs))
 
 
-def describe_dense(measure: MicroBytes, weights: Sequence[str], clock: float | None) -> str:
-    """Said before training: what all weights take in 8 bits, and how many of them a bound on time leaves."""
+def flash_of(plan: MicroPlan) -> int:
+    return constants_of(plan, plan.level) + code_of(plan, plan.level).nbytes
+
+
+def plan_whole(measure: MicroBytes, weights: Sequence[str]) -> MicroPlan:
+    """The network with all of its weights, in 8 bits, whatever is bounded."""
+    free = replace(measure, spare=None, timed=None)
+    return free.plan(free.dense_state(), dict.fromkeys(weights, "p8"))
+
+
+def describe_dense(
+    measure: MicroBytes, weights: Sequence[str], clock: float | None, budgets: Sequence[int] = ()
+) -> str:
+    """Said before training: what all weights take in 8 bits, and how many of them the bounds leave.
+
+    `budgets` are those of flash that somebody asked for; any one of them may be tighter than a bound on time.
+    """
     free, state = replace(measure, spare=None, timed=None), measure.dense_state()
-    plan, hz = free.plan(state, dict.fromkeys(weights, "p8")), CLOCK if clock is None else clock
-    flash = constants_of(plan, plan.level) + code_of(plan, plan.level).nbytes
-    whole = estimate(plan, plan.level)
+    plan, hz = plan_whole(measure, weights), CLOCK if clock is None else clock
+    flash, whole = flash_of(plan), estimate(plan, plan.level)
+    other = next(level for level in LEVELS if level != plan.level)
     said = (
         f"dense in 8 bits, this network takes {flash:,} bytes of flash, {ram_of(plan):,} of RAM and about "
-        f"{show_ms(whole.ms(hz))} on a Cortex-M4 at {show_clock(hz)}"
+        f"{show_ms(whole.ms(hz))} on a Cortex-M4 at {show_clock(hz)}, compiled with {plan.level} "
+        f"({show_ms(estimate(plan.at(other), other).ms(hz))} with {other})"
     )
-    if plan.level != SMALL:
-        said += f", compiled with {plan.level}"
-    if measure.timed is None:
-        return said
-    cycles = measure.timed[1]
-    allowed = show_ms(1e3 * cycles / hz)
-    if whole.cycles <= cycles:
-        return f"{said}; {allowed} are enough for all of its weights"
-    part = _part_within(free, state, weights, cycles)
-    few = f"less than {100 * FINEST:.0f} %" if part == 0 else f"about {100 * part:.0f} %"
-    return f"{said}; {allowed} leave time for {few} of its weights"
+    if measure.timed is not None:
+        cycles = measure.timed[1]
+        allowed = show_ms(1e3 * cycles / hz)
+        if whole.cycles <= cycles:
+            said += f"; {allowed} is enough for all of its weights"
+        else:
+            part, _ = _part_within(free, state, weights, lambda at: estimate(at, at.level).cycles <= cycles)
+            said += f"; {allowed} leaves time for {_say_part(part)} of its weights"
+    for budget in budgets:
+        said += f"; {budget:,} bytes of flash "
+        if flash <= budget:
+            said += "are enough for all of its weights in 8 bits"
+            continue
+        part, least = _part_within(free, state, weights, partial(_is_within, budget))
+        code = " and ".join(
+            f"{code_of(at, at.level).nbytes:,} with {at.level}" for at in (least, least.at(other))
+        )
+        taken, beside = (
+            show_ms(estimate(at, at.level).ms(hz)) for at in (least, least.at(other))
+        )  # speed that the dense network gains may be lost with the weights
+        said += (
+            f"leave room for {_say_part(part)} of its weights ({taken}, or {beside} with {other}): code takes about "
+            f"{code}"
+        )
+    return said
 
 
-def _part_within(measure: MicroBytes, state: State, weights: Sequence[str], cycles: int) -> float:
-    """The largest part of the weights that takes no more cycles, shared by layers as the usual score shares them."""
+def _is_within(budget: int, plan: MicroPlan) -> bool:
+    return flash_of(plan) <= budget
+
+
+def _say_part(part: float) -> str:
+    return f"less than {100 * FINEST:.0f} %" if part == 0 else f"about {100 * part:.0f} %"
+
+
+def _part_within(
+    measure: MicroBytes, state: State, weights: Sequence[str], is_within: Callable[[MicroPlan], bool]
+) -> tuple[float, MicroPlan]:
+    """The largest part of the weights that is within a bound, shared by layers as the usual score shares them.
+
+    And the network with so many.
+    """
     scored = {name: state[name] for name in weights}
     curves, thresholds = score_curves(scored, "lamp"), np.logspace(0, -12, THRESHOLDS)
     counts = {name: curve.counts_above(thresholds) for name, curve in curves.items()}
     parts = np.sum(list(counts.values()), 0) / sum(weight.numel() for weight in scored.values())
+
+    def plan_at(place: int) -> MicroPlan:
+        kept = {name: _largest_of(weight, int(counts[name][place])) for name, weight in scored.items()}
+        return measure.plan({**state, **kept})
+
     least, most = 0, THRESHOLDS - 1  # as few weights, and all of them
     while parts[most] - parts[least] > FINEST and most - least > 1:
         middle = int(np.searchsorted(parts[least + 1 : most], (parts[least] + parts[most]) / 2)) + least + 1
         middle = min(middle, most - 1)
-        kept = {name: _largest_of(weight, int(counts[name][middle])) for name, weight in scored.items()}
-        plan = measure.plan({**state, **kept})
-        least, most = (middle, most) if estimate(plan, plan.level).cycles <= cycles else (least, middle)
-    return float(parts[least]) if least else 0.0
+        least, most = (middle, most) if is_within(plan_at(middle)) else (least, middle)
+    return (float(parts[least]) if least else 0.0), plan_at(least)
 
 
 def _largest_of(weight: torch.Tensor, count: int) -> torch.Tensor:

@@ -16,6 +16,7 @@ from membound.train.resume import saved_step
 from membound.train.run import Progress
 from membound.units import name_budget
 
+RESUMES = "if this may be stopped, give {}: then the same {} goes on where it was"
 SECONDS = 10.0  # between two lines about the same stage of a fit
 
 
@@ -27,7 +28,8 @@ def write_line(text: str) -> None:
 def watch_of(place: Place, choices: Choices) -> Watch:
     """Who is told: the watch that was given, or lines; these name a strategy that was asked for."""
     asked = None if choices.strategy is None else choices.strategy_name
-    return place.watch or (by_lines(strategy=asked) if place.progress else Watch())
+    hint = RESUMES.format("run_dir='a folder'", "call") if place.run_dir is None else ""
+    return place.watch or (by_lines(strategy=asked, hint=hint) if place.progress else Watch())
 
 
 def by_lines(
@@ -35,10 +37,11 @@ def by_lines(
     clock: Callable[[], float] = time.monotonic,
     every: float = SECONDS,
     strategy: str | None = None,
+    hint: str = "",
 ) -> Watch:
     """Tells what a fit does in lines: each stage, each network that is done, and between them at most one in a while.
 
-    A `strategy` tells apart the lines of several fits.
+    A `strategy` tells apart the lines of several fits. A `hint` is said once, with the first time that is long.
 
     >>> watch = by_lines(print, clock=iter([0.0, 5.0, 12.0]).__next__)
     >>> watch.say("training the dense network")
@@ -47,7 +50,7 @@ def by_lines(
     ...     watch.show(Job("dense", 0), Progress(step, 400, 0.25))
     dense: step 100 of 400, loss 0.2500, about 36.4 s left
     """
-    lines = _Lines(write, clock, every, strategy)
+    lines = _Lines(write, clock, every, strategy, hint)
     return Watch(lines.show, lines.done, lines.say, note=lines.say, expect=lines.forecast.expect)
 
 
@@ -55,9 +58,15 @@ class _Lines:
     """Says no more than a person can read; it may be called from several threads."""
 
     def __init__(
-        self, write: Callable[[str], None], clock: Callable[[], float], every: float, strategy: str | None
+        self,
+        write: Callable[[str], None],
+        clock: Callable[[], float],
+        every: float,
+        strategy: str | None,
+        hint: str,
     ) -> None:
         self.write, self.clock, self.every, self.strategy = write, clock, every, strategy
+        self.hint = hint
         self.lock = threading.Lock()
         self.said: float | None = None
         self.now = 0.0
@@ -79,6 +88,9 @@ class _Lines:
             far = f"step {progress.step:,} of {progress.steps:,}, {progress.say_loss()}"
             left = self.forecast.describe()
             self.write(f"{describe_job(job, self.strategy)}: {far}{left and f', {left}'}")
+            if self.hint and self.forecast.is_long():
+                self.write(self.hint)
+                self.hint = ""
 
     def done(self, job: Job, facts: dict[str, Any]) -> None:
         with self.lock:

@@ -26,7 +26,7 @@ from membound.search.checks import (
 from membound.search.option import AUGMENT_HELP, AUGMENT_WORDS, Option
 from membound.search.place import Place, Watch
 from membound.signatures import MORE, meant
-from membound.units import of_python
+from membound.units import FOR_A_DEVICE, of_python
 
 if TYPE_CHECKING:
     from membound.data import Augment, Preprocess
@@ -36,6 +36,7 @@ RULES = (
     "fit has no keyword 'rules': they go with a loop of your own, mb.attach(optimizer, model, rules); to compare at "
     "the same bytes, size = mb.save(model, path, example_input).file_bytes, then mb.fit(..., budget=size)"
 )
+_DEVICE = f"W{FOR_A_DEVICE[1:]}".format(target="target='micro'", budget="budget", ram="ram")
 _STEPS = "steps? A pass over the data takes images / batch_size of them"
 ELSEWHERE = {  # what other libraries call a keyword of fit
     **dict.fromkeys(("epochs", "num_epochs", "iterations"), _STEPS),
@@ -48,6 +49,8 @@ ELSEWHERE = {  # what other libraries call a keyword of fit
     **dict.fromkeys(("loss_fn", "criterion"), "loss?"),
     "augmentation": "augment?",
     **dict.fromkeys(("sparsity", "size"), "budget? Bytes of the file, such as '40 KiB' or '10%'"),
+    "flash": f"budget? {_DEVICE}",
+    **dict.fromkeys(("sram", "arena"), f"ram? {_DEVICE}"),
     **dict.fromkeys(("gpu", "cuda"), "device? 'cpu', 'cuda' or 'auto'"),
     **dict.fromkeys(("verbose", "callbacks"), "progress? True or False"),
 }

@@ -23,7 +23,22 @@ class Dense(dict[str, Any]):
 
     >>> Dense(file_bytes=1724320, accuracy=99.12, errors=88, accuracy_on="test", layers=[...])
     Dense(1,724,320 bytes, accuracy 99.12 % on test; keys: file_bytes, accuracy, errors, accuracy_on, layers)
+    >>> in_8_bits = {"file_bytes": 434_000, "accuracy": 99.1, "errors": 90, "accuracy_on": "test"}
+    >>> print(Dense(file_bytes=1724320, accuracy=99.12, errors=88, accuracy_on="test", int8=in_8_bits))
+    dense network: 1,724,320 bytes, accuracy 99.12 % on test; in 8 bits: 434,000 bytes, accuracy 99.10 % on test
     """
+
+    def __str__(self) -> str:
+        shown = f"dense network: {self._show_size()}, {self._show_judged()}"
+        if int8 := self.get("int8"):
+            shown += f"; in 8 bits: {Dense(int8)._show_size()}, {Dense(int8)._show_judged()}"
+        return shown
+
+    def _show_size(self) -> str:
+        """Of a microcontroller's network in 8 bits, what it takes there."""
+        if micro := self.get("micro"):
+            return f"{micro['flash_bytes']:,} bytes of flash, {micro['ram_bytes']:,} of RAM"
+        return f"{self.get('file_bytes', 0):,} bytes"
 
     def __repr__(self) -> str:
         return f"Dense({self.get('file_bytes', 0):,} bytes, {self._show_judged()}; keys: {', '.join(self)})"
