@@ -21,7 +21,7 @@ HEAD = """# The paper's experiments, redone
 ```
 pip install -e '.[train,paper]'              # in a clone: the wheel leaves the experiments out
 membound reproduce all                       # on a GPU: minutes per figure; resumes where it was stopped
-membound reproduce memory --quick --net lenet  # small, to see it work: a minute or two on two idle cores; nothing to download
+membound reproduce memory --quick --net lenet  # to see it work: a minute or two on two idle cores, no download
 membound reproduce frontier --seeds 10       # as many seeds as you like, in any figure
 membound reproduce memory --draw             # only the pictures, from the numbers that are there
 membound data cifar10                        # where to get the data; MNIST is in a checkout
@@ -70,8 +70,8 @@ six tenths of the training. Validation images (5,000 of the training images) cho
 |---|---|
 | holds | the interval lies above 0 |
 | **does not hold** | the interval lies below 0 |
-| too few seeds to tell | the interval holds 0, with fewer than 5 seeds |
-| within the spread | the interval holds 0, with 5 seeds or more. This does not mean that the two are equal: a lead up to the ends of the interval is as possible as none |
+| too few seeds to tell | the interval includes 0, with fewer than 5 seeds |
+| within the spread | the interval includes 0, with 5 seeds or more: the data show neither a difference nor equality; any lead inside the interval is possible |
 | not measured | there are no numbers for it |
 
 The interval of a lead d of n1 seeds with SD s1 over n2 seeds with SD s2 is Welch's

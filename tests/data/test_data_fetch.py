@@ -220,7 +220,9 @@ def test_cifar10_is_downloaded_and_unpacked(server, bare, monkeypatch):
 
 def test_without_a_connection_the_error_is_short(bare, monkeypatch):
     monkeypatch.setattr(named, "CIFAR10_URL", "http://127.0.0.1:9/file")
-    with pytest.raises(DataError, match=r"downloaded \(no connection to 127\.0\.0\.1\): set MEMBOUND_DATA") as caught:
+    with pytest.raises(
+        DataError, match=r"downloaded \(no connection to 127\.0\.0\.1\): set MEMBOUND_DATA"
+    ) as caught:
         data.load("cifar10")
     assert len(str(caught.value)) < 160
 

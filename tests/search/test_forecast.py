@@ -204,12 +204,17 @@ def test_the_whole_is_not_told_before_a_training_under_a_bound_is_past_its_dear_
     now, said = [0.0], {}
     forecast = Forecast(lambda: now[0])
     forecast.expect(Work(100.0, 100, ruled=280.0, bounded=1.4))
-    for job, seconds in ((DENSE, {}), (SMALL, {10: 20.0})):  # where bits are chosen, one step takes 20 seconds
+    for job, seconds in (
+        (DENSE, {}),
+        (SMALL, {10: 20.0}),
+    ):  # where bits are chosen, one step takes 20 seconds
         for step in range(101):
             now[0] += seconds.get(step, 0.1) if step else 0.0
             forecast.note(job, step, 100)
             said[job.key, step] = forecast.describe()
     assert said["dense", 50].endswith("at least 25.0 s left in all")
-    assert not [step for step in range(25) if "in all" in said[SMALL.key, step]], "neither too few nor too many"
+    assert not [step for step in range(25) if "in all" in said[SMALL.key, step]], (
+        "neither too few nor too many"
+    )
     assert "in all" in said[SMALL.key, 25]
     assert "at least" not in said[SMALL.key, 25]

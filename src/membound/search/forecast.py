@@ -18,7 +18,9 @@ from membound.search.work import BOUNDED, TAUGHT, Work
 
 LEAST_SECONDS = 2.0  # before the pace of a training says anything,
 LEAST_PART, ENOUGH_SECONDS = 0.1, 30.0  # and such a part of it or so many seconds: the first steps are slow
-SETTLED = 0.25  # of a training under a bound: its bits are chosen by then, in projections that take far longer
+SETTLED = (
+    0.25  # of a training under a bound: its bits are chosen by then, in projections that take far longer
+)
 
 
 def expected_work(problem: Problem, bound: Bound, choices: Choices, taught: bool, at_once: int) -> Work:
