@@ -68,8 +68,8 @@ weights of the whole network leaves some layers without any.
 
 Methods differ in two ways at once, which these tables do not separate: how they make zeros, and how layers share
 them. The others compare magnitudes, of the whole network or of each layer (`uniform`); membound compares LAMP scores.
-Two methods cannot be told apart where the 95 % confidence interval of their difference, paired by seed, holds 0 ([the
-rule](RESEARCH.md#several-seeds)).
+Two methods cannot be told apart where the 95 % confidence interval of their difference, paired by seed, includes 0
+([the rule](RESEARCH.md#several-seeds)).
 """
 
 BEST = """## The best network for the bytes

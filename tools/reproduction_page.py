@@ -21,7 +21,7 @@ HEAD = """# The paper's experiments, redone
 ```
 pip install -e '.[train,paper]'              # in a clone: the wheel leaves the experiments out
 membound reproduce all                       # on a GPU: minutes per figure; resumes where it was stopped
-membound reproduce memory --quick --net lenet  # small, to see it work: about a minute on a CPU, nothing to download
+membound reproduce memory --quick --net lenet  # to see it work: a minute or two on two idle cores, no download
 membound reproduce frontier --seeds 10       # as many seeds as you like, in any figure
 membound reproduce memory --draw             # only the pictures, from the numbers that are there
 membound data cifar10                        # where to get the data; MNIST is in a checkout
@@ -70,8 +70,8 @@ six tenths of the training. Validation images (5,000 of the training images) cho
 |---|---|
 | holds | the interval lies above 0 |
 | **does not hold** | the interval lies below 0 |
-| too few seeds to tell | the interval holds 0, with fewer than 5 seeds |
-| within the spread | the interval holds 0, with 5 seeds or more. This does not mean that the two are equal: a lead up to the ends of the interval is as possible as none |
+| too few seeds to tell | the interval includes 0, with fewer than 5 seeds |
+| within the spread | the interval includes 0, with 5 seeds or more: the data show neither a difference nor equality; any lead inside the interval is possible |
 | not measured | there are no numbers for it |
 
 The interval of a lead d of n1 seeds with SD s1 over n2 seeds with SD s2 is Welch's
@@ -115,7 +115,7 @@ search cuts first differs from seed to seed. On the paper's track, where counts 
 search's counts for CIFAR-10-quick have the higher mean only where few weights are left. The search stops at the first
 round within a number of nonzeros, and so has up to 7 % fewer than the uniform counts beside it.""",
     "partial": """A method is compared with the best point of another that has at most as many weights. Near dense,
-the mean of l0 is ahead, but in three of four cases 3 seeds are too few to tell. In the middle, the two are comparable
+the mean of l0 is ahead, but in three of four cases three seeds cannot decide. In the middle, the two are comparable
 for LeNet, and l0 is ahead for CIFAR-10-quick, by more than 2 points. Whether l1 yields very sparse models depends on
 the strengths that are tried: ours include l1 models as sparse as l0's, which are less accurate by 0.2 to 8 points. Of
 the three networks of CIFAR-10-quick with the strongest shrinkage on conv1, two have lost all of its weights. LeNet's
@@ -131,7 +131,7 @@ fewer errors than we have.""",
 trained from fresh weights with the search's counts imposed for 5,000 iterations lose more by sparsity than averaging
 gains. The paper does not say how its members were trained. Our track differs in schedule, allocation and images
 (every member sees all of them). With as many iterations as the paper's solver has, its mean is above the paper's
-best, but 3 seeds are too few to tell. As in the paper, the best of five n is chosen by test accuracy. With 20,000
+best, but three seeds cannot decide. As in the paper, the best of five n is chosen by test accuracy. With 20,000
 iterations, bagged resamples and the same nonzeros in all, the ensembles of `fit` have 77.45, 77.62, 79.33, 80.04 and
 80.22 ± 0.28 % for n = 1 to 5 ([numbers](../results/ensembles.json), three trials, in torch; through the runtime, [a
 few images](MEASURED.md#ensembles) differ); the longer track of this command, on all images, was not run in full.""",

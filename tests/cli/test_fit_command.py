@@ -538,7 +538,7 @@ def test_the_time_of_the_whole_fit_is_beside_that_of_the_stage():
     board.show(Job("dense", 0), Progress(0, 100, 1.0))
     now[0] = 5.0
     board.show(Job("dense", 0), Progress(50, 100, 1.0))
-    assert board.headline() == "training the dense network: about 5.0 s left, 25.0 s left in all"
+    assert board.headline() == "training the dense network: about 5.0 s left, at least 15.0 s left in all"
     board.done(Job("dense", 0), facts_of(None))
     small = Job("final-2KB-0", 0, limit=2000)
     board._forecast.begin({small.key: 100})

@@ -218,10 +218,21 @@ def test_cifar10_is_downloaded_and_unpacked(server, bare, monkeypatch):
     assert data.available("cifar10")
 
 
-def test_a_set_that_is_nowhere_says_where_it_was_sought(server, bare, monkeypatch):
+def test_without_a_connection_the_error_is_short(bare, monkeypatch):
+    monkeypatch.setattr(named, "CIFAR10_URL", "http://127.0.0.1:9/file")
+    with pytest.raises(
+        DataError, match=r"downloaded \(no connection to 127\.0\.0\.1\): set MEMBOUND_DATA"
+    ) as caught:
+        data.load("cifar10")
+    assert len(str(caught.value)) < 160
+
+
+def test_a_set_that_is_nowhere_says_what_to_do(server, bare, monkeypatch):
     monkeypatch.setattr(named, "CIFAR10_URL", server.url("/missing"))
     with pytest.raises(
-        DataError, match=r"cifar10 is in none of .*cifar-10-batches-bin.*and cannot download"
+        DataError,
+        match=r"^cifar10 is not here and cannot be downloaded \(HTTP Error 404.*\): set MEMBOUND_DATA to a folder "
+        r"with cifar-10-batches-bin/ \(6 files\)$",
     ) as caught:
         data.load("cifar10")
     assert caught.value.__suppress_context__, "a traceback of one error, not of three"

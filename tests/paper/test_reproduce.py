@@ -234,8 +234,9 @@ def test_data_that_are_not_there_are_said_before_anything_is_trained(
         main(["reproduce", name, "--quick", "--out", str(tmp_path / "out")])
     said = capsys.readouterr().err
     assert stopped.value.code == 1
-    assert f"{name} needs the data of quick: cifar10 is in none of these folders" in " ".join(said.split())
-    assert ("or leave quick out: --net lenet" in " ".join(said.split())) == instead
+    what = f"{name} --net quick" if instead else name
+    assert f"{what}: cifar10 is in none of these folders" in " ".join(said.split())
+    assert (", or take LeNet alone: --net lenet" in " ".join(said.split())) == instead
     assert list(tmp_path.iterdir()) == []  # nothing was trained, nor a folder made
 
 

@@ -351,6 +351,15 @@ def plain(text: str) -> str:
     return re.sub(r"<.*?>", "", text.split("<body>")[1]).replace("\N{NON-BREAKING HYPHEN}", "-")
 
 
+def test_seeds_of_one_score_have_dots_beside_each_other():
+    seeds = {"count": 3, "seeds": [0, 1, 2], "mean": 98.17, "std": 0.29, "accuracies": [98.0, 98.5, 98.0]}
+    text = page(seeds=seeds)
+    wide = text[text.index('<div class="wide">') : text.index('<div class="narrow">')]
+    dots = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="2.2" class="mark seed"><title>', wide)
+    assert len(set(dots)) == 3
+    assert dots[0][1] == dots[2][1], "they tie"
+
+
 def test_a_fit_for_a_microcontroller_has_its_cards_without_dense():
     text = page(dense=None, micro=DEVICE, limit=6_000, latency_bound={"bound_ms": 20.0})
     heads = re.findall(r"<h2>(.*?)</h2>", text.split("<body>")[1])

@@ -17,6 +17,7 @@ from membound.report.axes import find_byte_ticks, find_log_ticks, find_low, find
 from membound.report.curves import thin
 from membound.report.marks import LETTER, LINE
 from membound.report.markup import tag
+from membound.report.page import make_title
 from membound.report.scatter import find_frontier
 from membound.report.tiles import _latency_tile
 
@@ -422,6 +423,16 @@ def test_options_in_notes_are_in_one_piece():
 
 def test_the_curve_of_nonzeros_says_that_biases_are_not_counted():
     assert "<figcaption>weights that may be nonzero" in make_page(full())
+
+
+def test_the_note_says_why_the_curve_of_nonzeros_may_rise():
+    assert "It can rise for a while: the size of the file is measured anew" in make_page(full())
+
+
+def test_a_strategy_that_is_not_the_default_is_in_the_title():
+    asked = [final(name, asked={"strategy": name}) for name in ("global", "taylor")]
+    titles = [make_title(full(finals=finals)) for finals in (asked[:1], asked[1:], asked)]
+    assert titles == [f"lenet on mnist in 20KiB{more}" for more in ("", ", strategy taylor", "")]
 
 
 def test_long_curves_stay_small_and_keep_their_ends():

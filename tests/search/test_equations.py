@@ -1,6 +1,7 @@
 """docs/RESEARCH.md says in equations what fit does: its constants are those of the code."""
 
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,40 @@ def section():
 
 def training(steps, images=60_000, **more):
     return setup._training(nn.Linear(3, 2), Choices(steps=steps, **more), images)
+
+
+def test_symbols_are_explained_before_they_are_used(section):
+    table, rest = section.split("A training, step by step:")
+    names = {name for row in re.findall(r"\| ([^|]+) \| [^|]+ \|", table) for name in row.strip().split(", ")}
+    assert {
+        "N",
+        "p",
+        "b",
+        "u",
+        "n",
+        "r",
+        "m",
+        "k",
+        "f",
+        "E",
+        "C",
+        "F",
+        "M",
+        "price",
+        "w",
+        "W",
+        "B(p)",
+    } <= names
+    used = set(re.findall(r"(?<![\w'*^])[A-Za-z](?![\w'’*])", re.sub(r"\([^()]*20\d\d[^()]*\)", "", rest)))
+    known = {name[0] for name in names if len(name) == 1 or name[1:2] in "(i"} | {"A", "I", "a", "i", "x"}
+    assert used <= known, used - known
+
+
+def test_the_step_by_step(section):
+    steps = section.split("A training, step by step:")[1].split("**What is bounded.**")[0]
+    for interval in ("a multiple of clip(N // 400, 5, 100)", "every max(1, min(100, N // 100)) steps"):
+        assert interval in steps
+        assert section.count(interval.removeprefix("a multiple of ")) == 2
 
 
 def test_the_ramp(section):
@@ -88,7 +123,7 @@ def test_the_price_of_a_byte_is_a_median_over_weights_that_stay(section):
     assert bits._price(cut, {}, {}) == pytest.approx(sorted(prices)[len(prices) // 2 - 1])
     assert bits._price({"whole": cut["whole"]}, {}, {}) == 0
     assert bits.choose_types({"whole": cut["whole"]}, {}) == {"whole": bits.WIDE}
-    assert "If no layer loses weights, all get p8" in section
+    assert "If no layer loses weights, every layer gets p8" in section
 
 
 def test_the_bits_are_chosen_of_the_weights_that_stay(section):
@@ -189,7 +224,7 @@ def test_the_loss_of_a_teacher(section):
 
 
 def rows():
-    text = PAGE.read_text().split("## Fit in equations")[1].split("\n## ")[0]
+    text = PAGE.read_text().split("**The learning rate**")[1].split("\n## ")[0]
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     return {name.strip("`"): [each.strip() for each in rest] for name, *rest in lines[1:]}
 

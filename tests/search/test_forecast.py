@@ -124,10 +124,10 @@ def test_lines_say_the_time_of_the_whole_fit_until_the_last_training():
             job, {"accuracy": 90.0, "errors": 1, "size": 10, "size_in": "bytes", "seconds": 1.0, "steps": 100}
         )
     assert said == [
-        "dense: step 25 of 100, loss 0.5000, about 37.5 s left, 2 min 18 s left in all",
+        "dense: step 25 of 100, loss 0.5000, about 37.5 s left, at least 1 min 28 s left in all",
         "it can go on later",
-        "dense: step 50 of 100, loss 0.5000, about 25.0 s left, 2 min 5 s left in all",
-        "dense: step 75 of 100, loss 0.5000, about 12.5 s left, 1 min 52 s left in all",
+        "dense: step 50 of 100, loss 0.5000, about 25.0 s left, at least 1 min 15 s left in all",
+        "dense: step 75 of 100, loss 0.5000, about 12.5 s left, at least 1 min 2 s left in all",
         "dense: trained, accuracy 90.00 % in torch, 1.0 s",
         "2KB: step 0 of 100, loss 0.5000",
         "2KB: step 25 of 100, loss 0.5000, about 1 min 15 s left",
@@ -190,7 +190,8 @@ def test_the_second_of_two_seeds_knows_how_much_longer_a_step_under_a_bound_take
 
     forecast.expect(one.times(2))
     train(DENSE, 0.25, 0, 100)
-    assert forecast.left() == pytest.approx(0.25 * (100 + 2 * 140)), "a guess"
+    assert forecast.left() == pytest.approx(0.25 * (100 + 2 * 100)), "at least, at the pace of dense steps"
+    assert forecast.describe().startswith("at least")
     train(SMALL, 0.75, 0, 50)
     assert forecast.left() == pytest.approx(0.75 * (50 + 100) + 0.25 * 100)
     now[0] += 0.75 * 50
@@ -198,3 +199,23 @@ def test_the_second_of_two_seeds_knows_how_much_longer_a_step_under_a_bound_take
     forecast.expect(one)
     train(DENSE, 0.25, 0, 40)
     assert forecast.left() == pytest.approx(0.25 * 60 + 0.75 * 100)
+
+
+def test_the_whole_is_not_told_before_a_training_under_a_bound_is_past_its_dear_beginning():
+    now, said = [0.0], {}
+    forecast = Forecast(lambda: now[0])
+    forecast.expect(Work(100.0, 100, ruled=280.0, bounded=1.4))
+    for job, seconds in (
+        (DENSE, {}),
+        (SMALL, {10: 20.0}),
+    ):  # where bits are chosen, one step takes 20 seconds
+        for step in range(101):
+            now[0] += seconds.get(step, 0.1) if step else 0.0
+            forecast.note(job, step, 100)
+            said[job.key, step] = forecast.describe()
+    assert said["dense", 50].endswith("at least 25.0 s left in all")
+    assert not [step for step in range(25) if "in all" in said[SMALL.key, step]], (
+        "neither too few nor too many"
+    )
+    assert "in all" in said[SMALL.key, 25]
+    assert "at least" not in said[SMALL.key, 25]

@@ -168,7 +168,7 @@ def test_a_network_of_sequences_is_fitted_as_it_is(tmp_path):
     device = mb.load(tmp_path / "n.safetensors", engine="micro")
     assert device.memory().flash == found.flash
     assert device.integers(device.preprocess(samples[:2, ..., 0])).shape == (2, 3)
-    with pytest.raises(MemboundError, match=r"examples are read as 3 x 64 \(channels, time\)$"):
+    with pytest.raises(MemboundError, match=r"Examples are read as 3 x 64 \(channels, time\)$"):
         mb.fit(sequence_net, (samples[..., 0], kinds), 4_000, ram=700, **told)
 
 

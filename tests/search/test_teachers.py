@@ -17,7 +17,7 @@ from membound.errors import MemboundError
 from membound.search.ensemble import Ensemble
 from membound.search.jobs import Job, Order, carry_out
 from membound.search.place import Watch
-from membound.search.teachers import StoredNetwork, make_teaching, multiplications
+from membound.search.teachers import DENSE_TEACHES, StoredNetwork, make_teaching, multiplications
 from membound.store.file import read
 from membound.train.loop import train
 from membound.train.recipe import modern
@@ -304,8 +304,8 @@ def test_the_dense_network_teaches_by_default(tmp_path):
     assert lines.index("dense:") < lines.index("final")
     assert taught.dense["accuracy"] == alone.dense["accuracy"]
     assert not torch.equal(weights_of(taught), weights_of(alone))
-    assert "the dense network as teacher" in taught.facts["tried"]
-    assert "the dense network as teacher" not in alone.facts["tried"]
+    assert DENSE_TEACHES in taught.facts["tried"]
+    assert DENSE_TEACHES not in alone.facts["tried"]
     assert torch.equal(weights_of(taught), weights_of(fit_small(values="auto", teacher="dense")))
     with pytest.raises(MemboundError, match="teacher"):  # another fit, in the same directory
         fit_small(values="auto", run_dir=tmp_path, teacher="none")
@@ -344,7 +344,7 @@ def test_without_test_images_the_teacher_has_not_seen_those_that_judge():
 )
 def test_where_no_dense_network_is_trained_first_nobody_teaches(more):
     fitted = fit_small(**{**more, "steps": 6})
-    assert "the dense network as teacher" not in fitted.facts["tried"]
+    assert DENSE_TEACHES not in fitted.facts["tried"]
     with pytest.raises(MemboundError, match="needs the dense network, trained before"):
         fit_small(**{**more, "steps": 6, "teacher": "dense"})
 
@@ -357,11 +357,11 @@ def test_members_and_widths_learn_from_the_one_dense_network():
     assert len(told) == 3
     assert told.count("dense") == 1
     fitted = fit_small(widths="1,2", steps=6)
-    assert "the dense network as teacher" in fitted.facts["tried"]
+    assert DENSE_TEACHES in fitted.facts["tried"]
 
 
 def test_other_losses_have_no_teacher():
     x, y = np.zeros((40, 1, 28, 28), np.float32), np.zeros((40, 10), np.float32)
     x[0] = 1
     fitted = mb.fit(wide, (x, y), 4000, steps=2, batch_size=20, device="cpu", loss=nn.MSELoss())
-    assert "the dense network as teacher" not in fitted.facts["tried"]
+    assert DENSE_TEACHES not in fitted.facts["tried"]

@@ -37,7 +37,7 @@ def reproduce_command(
         bool,
         typer.Option(
             "--quick",
-            help="Little of everything, to see it work in a minute or two on a CPU: the numbers mean nothing.",
+            help="Little of everything, to see it work: a minute or two on two idle cores. The numbers mean nothing.",
         ),
     ] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where numbers and pictures go.")] = Path(
@@ -208,6 +208,7 @@ def _lab(
 
 def _check_data(names: list[str], lab: Any) -> None:
     """All that is needed is read before anything is trained: a figure of both networks begins with the other one."""
+    from membound.paper.lab import NETS
     from membound.paper.reproduce import nets_of
 
     for name in names:
@@ -217,8 +218,10 @@ def _check_data(names: list[str], lab: Any) -> None:
                 lab.images(net)
             except DataError as error:
                 others = [other for other in nets if other != net]
-                instead = f"; or leave {net} out: --net {others[0]}" if others and len(names) == 1 else ""
-                raise DataError(f"{name} needs the data of {net}: {error}{instead}") from error
+                instead = ""
+                if others and len(names) == 1:
+                    instead = f", or take {NETS[others[0]].title.split(' on ')[0]} alone: --net {others[0]}"
+                raise DataError(f"{name}{f' --net {net}' if others else ''}: {error}{instead}") from error
 
 
 def _print(name: str, document: dict[str, Any], rows: list[list[str]], out: Path) -> None:

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
 from functools import partial
 from pathlib import Path
@@ -48,6 +49,14 @@ def find(folder: str, names: tuple[str, ...] = ()) -> Path | None:
     return None
 
 
+class Unreachable(DataError):
+    """What cannot be downloaded, and the `reason`."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 def download(url: str, sha256: str, target: Path) -> Path:
     """Download `url` to `target`, resuming an interrupted download; nothing unverified is left there."""
     try:
@@ -69,10 +78,23 @@ def download(url: str, sha256: str, target: Path) -> Path:
                     f"right file at {target}"
                 ) from None
         except (OSError, http.client.HTTPException) as error:
-            raise DataError(
-                f"cannot download {url} to {target.parent} ({error}): check the connection and try again, "
-                "or set MEMBOUND_DATA to a folder that holds the data"
+            reason = _say_reason(error, url)
+            raise Unreachable(
+                reason,
+                f"cannot download {url} to {target.parent} ({reason}): check the connection and try again, "
+                "or set MEMBOUND_DATA to a folder that holds the data",
             ) from None
+
+
+def _say_reason(error: Exception, url: str) -> str:
+    """
+    >>> _say_reason(urllib.error.URLError(OSError(-3, "Name resolution failed")), "https://a.org/b")
+    'no connection to a.org'
+    >>> _say_reason(PermissionError(13, "Permission denied", "/cache"), "https://a.org/b")
+    "[Errno 13] Permission denied: '/cache'"
+    """
+    is_offline = isinstance(error, urllib.error.URLError) and not isinstance(error, urllib.error.HTTPError)
+    return f"no connection to {urllib.parse.urlsplit(url).hostname}" if is_offline else str(error)
 
 
 def _download(url: str, output_file: str, _pooch: Any = None, *, part: Path) -> None:

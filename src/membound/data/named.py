@@ -155,9 +155,11 @@ def _find_or_download(name: str) -> Path:
         return found
     try:
         wanted.download(fetch.cache_folder())
-    except DataError as error:
-        places = ", ".join(str(root / wanted.folder) for root in fetch.search_path())
-        raise DataError(f"{name} is in none of {places} ({len(wanted.files)} files), and {error}") from None
+    except fetch.Unreachable as error:
+        raise DataError(
+            f"{name} is not here and cannot be downloaded ({error.reason}): set MEMBOUND_DATA to a folder with "
+            f"{wanted.folder}/ ({len(wanted.files)} files)"
+        ) from None
     return fetch.cache_folder() / wanted.folder
 
 

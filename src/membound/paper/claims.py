@@ -2,9 +2,9 @@
 
 A claim that compares two means has a lead, and the 95 % confidence interval of that lead, by Welch's t: the lead plus
 or minus t(f) sqrt(s1^2 / n1 + s2^2 / n2), with f Welch's degrees of freedom. It holds where the interval lies above 0,
-and does not hold where it lies below. Where the interval holds 0, the seeds do not decide: with fewer than 5 they are
-too few to tell, with more the two are within the spread. Against a fixed number, such as a published one, the interval
-is t(n - 1) s / sqrt(n). `fit` pairs seeds, which published numbers and combined means do not have.
+and does not hold where it lies below. Where the interval includes 0, the seeds do not decide: with fewer than 5 they
+are too few to tell, with more the two are within the spread. Against a fixed number, such as a published one, the
+interval is t(n - 1) s / sqrt(n). `fit` pairs seeds, which published numbers and combined means do not have.
 """
 
 import math
@@ -16,8 +16,8 @@ from membound.report.paired import TOO_FEW, WITHIN, student
 
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "not measured"
 UNDECIDED = {
-    TOO_FEW: "the 95 % confidence interval holds 0, with fewer than 5 seeds: --seeds 10 may decide it",
-    WITHIN: "the 95 % confidence interval holds 0: the data show neither a difference nor equality",
+    TOO_FEW: "the 95 % confidence interval includes 0, with fewer than 5 seeds: --seeds 10 may decide it",
+    WITHIN: "the 95 % confidence interval includes 0: the data show neither a difference nor equality",
 }
 Case = TypeVar("Case")
 ENOUGH = 5  # seeds: with fewer, an interval is so wide that an open question says more of the seeds than of the claim

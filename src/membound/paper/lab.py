@@ -341,7 +341,9 @@ class Study:
             options = Greedy(0.3, sorted(self.sizes, key=lambda name: -self.sizes[name])[:2])
         described = {**self.description, "limit": limit, "seeds": list(seeds), "greedy": vars(options)}
         mark = digest(json.dumps(described, sort_keys=True).encode())
-        self.lab.say(f"{self.net}: {len(seeds)} greedy searches to {limit:,} nonzeros")
+        self.lab.say(
+            f"{self.net}: {len(seeds)} greedy searches to {limit:,} nonzeros; how many networks they train is seen then"
+        )
         self.lab.begin(None)
         with open_run(self._folder(f"greedy-{self.net}-{mark}"), described) as directory:
             workshop = self.lab.workshop(self.problem, directory)

@@ -23,6 +23,10 @@ class Lines:
       2 of 4 networks trained, about 6.0 s left
     >>> lines.show(Job("dense", 0), Progress(10, 40, 0.25))
       2 of 4 networks trained, now at step 10 of 40, about 15.6 s left
+    >>> lines = Lines(print, clock=iter([0.0, 6.0]).__next__)
+    >>> lines.begin(None)
+    >>> lines.done(Job("dense", 0), {})
+      1 network trained
     """
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -53,9 +57,11 @@ class Lines:
         if now - self.said < SECONDS:
             return
         self.said = now
-        of = " networks" if self.total is None else f" of {count_networks(self.total)}"
+        networks = count_networks(self.trained)  # of so many, where that is known
+        if self.total is not None:
+            networks = f"{self.trained:,} of {count_networks(self.total)}"
         left, done = "", self.trained + sum(self.under_way.values())
         if self.total is not None and 0 < done < self.total:
             seconds = (now - self.begun) / done * (self.total - done)
             left = f", about {show_duration(seconds)} left"
-        self.write(f"  {self.trained:,}{of} trained{more}{left}")
+        self.write(f"  {networks} trained{more}{left}")

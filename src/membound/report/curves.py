@@ -57,8 +57,9 @@ def _note(result: Mapping[str, Any]) -> Markup | None:
         )
     if any(find_rows(final, "curves") and find_rows(final, "curves")[-1].get("nonzeros") for final in finals):
         words.append(
-            "The figure of nonzeros shows the limit during training. The file can have fewer: when a channel "
-            "has no weights left, those that read it are removed, too."
+            "The figure of nonzeros shows the limit during training. It can rise for a while: the size of the file is "
+            "measured anew several times, and where that shows room, weights return. The file can have fewer: when a "
+            "channel has no weights left, those that read it are removed, too."
         )
     if seeds := find_part(finals[0], "seeds").get("seeds"):
         words.append(f"These curves are those of seed {seeds[0]}.")

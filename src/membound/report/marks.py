@@ -10,6 +10,7 @@ COLOURS = 6
 DASHES = 4
 LETTER = 7.3  # pixels that a letter of a label takes, on the generous side
 LINE = 13.0
+APART = 5.0  # pixels between the dots of seeds of nearly the same score
 RADII = {"candidate": 3.2, "seed": 2.2, "mean": 6.0}
 
 
@@ -139,3 +140,16 @@ def draw_label(box: Box, words: str, kind: str = "label") -> Markup:
 def draw_swatch(index: int) -> Markup:
     """The key of a bar."""
     return join(tag("rect", x=4, y=4, width=20, height=12, class_=f"bar s{index % COLOURS}"))
+
+
+def count_aside(levels: Sequence[float]) -> list[int]:
+    """How many dots aside each of them is, so that none hides another.
+
+    >>> count_aside([10.0, 30.0, 11.0, 12.0])
+    [0, 0, 1, 2]
+    """
+    placed: list[tuple[float, int]] = []
+    for level in levels:
+        taken = {row for other, row in placed if abs(other - level) < APART}
+        placed.append((level, next(row for row in range(len(levels)) if row not in taken)))
+    return [row for _, row in placed]

@@ -30,7 +30,6 @@ LETTER = 6.4  # pixels that a letter of a tick takes
 LEAST_PART = 0.25  # of the figure's height that the methods have: dense is left out where it would take more
 LONGEST = 14  # letters of a name that is turned
 ASIDE = 13.0  # pixels from the mean to the dots of seeds
-APART = 5.0  # pixels between dots of nearly the same score
 
 Facts = Mapping[str, Any]
 
@@ -146,9 +145,9 @@ class _Columns:
             y.place(point.score - point.spread),
             y.place(point.score + point.spread),
         )
-        rows = _beside_each_other([y.place(value) for value, _ in point.seeds])
+        rows = marks.count_aside([y.place(value) for value, _ in point.seeds])
         dots = [
-            marks.draw_mark(f"seed {classes}".strip(), x - ASIDE - APART * row, y.place(value), tip)
+            marks.draw_mark(f"seed {classes}".strip(), x - ASIDE - marks.APART * row, y.place(value), tip)
             for row, (value, tip) in zip(rows, point.seeds, strict=True)
         ]
         return join(spread, *dots, self._draw_mean(classes, point, x, level))
@@ -203,19 +202,6 @@ class _Columns:
             )
             keys.append((drawing, "mean ± standard deviation, and each seed"))
         return marks.draw_legend(keys) if keys else None
-
-
-def _beside_each_other(levels: Sequence[float]) -> list[int]:
-    """How many dots aside each of them is, so that none hides another.
-
-    >>> _beside_each_other([10.0, 30.0, 11.0, 12.0])
-    [0, 0, 1, 2]
-    """
-    placed: list[tuple[float, int]] = []
-    for level in levels:
-        taken = {row for other, row in placed if abs(other - level) < APART}
-        placed.append((level, next(row for row in range(len(levels)) if row not in taken)))
-    return [row for _, row in placed]
 
 
 def make_duels(result: Facts, score: Score) -> Markup | None:

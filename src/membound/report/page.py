@@ -43,10 +43,6 @@ from membound.store.whole import replace_file
 
 Facts = Mapping[str, Any]
 
-MEANT = {  # notes that are terse in a terminal
-    "the dense network as teacher": "the dense network was its teacher: its scores were learned beside the labels",
-}
-
 # The browser itself refuses whatever is not in the page.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
@@ -172,10 +168,7 @@ def _say_first_seed(result: Facts) -> str | None:
 def _make_notes(result: Facts) -> Markup | None:
     """How networks were trained, and what the choices gained: what holds for all, then a list for each network."""
     finals = find_rows(result, "finals")
-    notes = [
-        [say_note(MEANT.get(note, note), result.get("command")) for note in _find_notes(final)]
-        for final in finals
-    ]
+    notes = [[say_note(note, result.get("command")) for note in _find_notes(final)] for final in finals]
     by_networks: dict[tuple[str, ...], list[str]] = {}  # each note once, under all that have it
     for note in dict.fromkeys(note for mine in notes for note in mine):
         having = [
@@ -214,6 +207,8 @@ def make_title(result: Facts) -> str:
     >>> bounds = {"memory_limit": 2000, "latency_bound": {"bound_ms": 15.0}}
     >>> make_title({"network": "imu", "budget": {"kind": "flash", "text": "6KB"}, "finals": [bounds]})
     'imu in 6KB of flash, 2,000 bytes of RAM and 15 ms'
+    >>> make_title({"network": "lenet", "data": "mnist", "strategy": "mynets:taylor"})
+    'lenet on mnist, strategy mynets:taylor'
     """
     own = find_text(result, "title")
     if own:
@@ -234,7 +229,16 @@ def make_title(result: Facts) -> str:
         (find_text(result, "network") or "A network")
         + (f" on {data}" if data else "")
         + (f" in {limit}{'' if unit.strip() in limit else unit}{_say_more_bounds(result)}" if budget else "")
+        + _say_strategy(result)
     )
+
+
+def _say_strategy(result: Facts) -> str:
+    """One strategy, where it is not the default; several are the names of the networks."""
+    finals = find_rows(result, "finals")
+    each = {find_text(find_part(final, "asked"), "strategy") for final in finals} - {None}
+    name = each.pop() if len(each) == 1 else None if each else find_text(result, "strategy")
+    return "" if name in (None, "global") else f", strategy {name}"
 
 
 def _say_more_bounds(result: Facts) -> str:

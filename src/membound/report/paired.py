@@ -29,9 +29,10 @@ class Comparison:
         t(n - 1) s / sqrt(n),    s the standard deviation of the n differences, t Student's quantile
 
     with s of at least what one test image makes, and `verdict` is 'better', 'worse', or 'within the spread' where the
-    interval holds 0: that is no proof that both are equal. With two seeds the interval is so wide that it is 'too few
-    seeds to tell' instead. Pairs cancel what a seed does to both. This interval is about training again with new seeds:
-    all are judged on the same test images, and how far other images would move the difference is not in it.
+    interval includes 0: the data show neither a difference nor equality. With two seeds the interval is so wide that
+    it is 'too few seeds to tell' instead. Pairs cancel what a seed does to both. This interval is about training
+    again with new seeds: all are judged on the same test images, and how far other images would move the difference
+    is not in it.
 
     With one seed in common, and one in each fit, the two are paired by test image. Of n images, both networks get some
     wrong that the other one gets right, `wrong_alone`: a only ours, and b only theirs. Then `uncertainty` is
@@ -194,12 +195,13 @@ def say_one_seed(found: Comparison) -> str:
 def say_rule_of(verdicts: Collection[str | None]) -> str:
     """What the words of these verdicts mean, said once where they appear."""
     if TOO_FEW in verdicts:
-        few = " With two seeds, the interval holds nearly every difference: use three or more."
+        few = " With two seeds, the interval includes nearly every difference: use three or more."
     else:
         few = ""
     return (
         "After a difference, ± is half its 95 % confidence interval. 'Better' or 'worse' means that this interval "
-        f"excludes 0. 'Within the spread' means that the data cannot tell.{few}"
+        "excludes 0. 'Within the spread' means that it includes 0: the data show neither a difference nor equality."
+        f"{few}"
     )
 
 

@@ -231,7 +231,11 @@ class _Scatter:
             return None
         at = x.place(point.size)
         low, high = y.clamp(point.score - point.spread), y.clamp(point.score + point.spread)
-        dots = [marks.draw_mark("seed", at - ASIDE, y.clamp(value), tip) for value, tip in point.seeds]
+        levels = [y.clamp(value) for value, _ in point.seeds]
+        dots = [
+            marks.draw_mark("seed", at - ASIDE - marks.APART * row, level, tip)
+            for row, level, (_, tip) in zip(marks.count_aside(levels), levels, point.seeds, strict=True)
+        ]
         return join(marks.draw_spread(point.kind, at, low, high), *dots)
 
     def _draw_reference(self, frame: Frame, y: Scale) -> Markup | None:
@@ -269,7 +273,9 @@ class _Scatter:
         taken += [marks.box_around(x.place(p.size), y.clamp(p.score), 5) for p in self.beside]
         for point in (*self.finals, *self.beside):
             across, levels = x.place(point.size), [y.clamp(value) for value in point.reach]
-            crowd.append(marks.Box(across - ASIDE - 3, min(levels) - 3, across + 5, max(levels) + 3))
+            rows = max(marks.count_aside([y.clamp(value) for value, _ in point.seeds]), default=0)
+            left = across - ASIDE - marks.APART * rows - 3
+            crowd.append(marks.Box(left, min(levels) - 3, across + 5, max(levels) + 3))
         labels = [
             (marks.boxes_beside(*place, words), words)
             for place, words in zip(places, self._names(frame), strict=True)

@@ -150,8 +150,8 @@ class Fitted:
     def verdict(self) -> str | None:
         """Against dense, as `compare` judges: 'better', 'worse', 'within the spread' or 'too few seeds to tell'.
 
-        Within the spread means that the 95 % confidence interval of the difference holds 0: paired by seed, or with one
-        seed by test image (see `Comparison`). With two seeds that is too few to tell. None where there is no
+        Within the spread means that the 95 % confidence interval of the difference includes 0: paired by seed, or with
+        one seed by test image (see `Comparison`). With two seeds that is too few to tell. None where there is no
         dense network, or nothing says how far a score may be off.
         """
         found = self.against_dense

@@ -63,7 +63,7 @@ def describe_training(problem: Problem, choices: Choices) -> list[str]:
     effort = f" (effort {choices.effort})" if choices.effort is not None and choices.steps is None else ""
     what = name_examples(problem.data.train.shape)
     found = [
-        f"{recipe.steps:,} steps of {recipe.batch_size} {what}, {passes:.1f} passes through the data{effort}"
+        f"{recipe.steps:,} steps of {recipe.batch_size} {what}, {_count_passes(passes)} through the data{effort}"
     ]
     if augment:
         found.append(f"augmentation: {str(augment).replace(',', ', ')}")
@@ -72,6 +72,15 @@ def describe_training(problem: Problem, choices: Choices) -> list[str]:
     if problem.teaching is not None:
         found.append("a teacher that was given")
     return found
+
+
+def _count_passes(passes: float) -> str:
+    """
+    >>> _count_passes(16.0), _count_passes(0.96), _count_passes(2.56)
+    ('16 passes', '1 pass', '2.6 passes')
+    """
+    number = f"{passes:.1f}".removesuffix(".0")
+    return f"{number} pass{'' if number == '1' else 'es'}"
 
 
 def describe_recipe(problem: Problem, seed: int, warm: bool) -> dict[str, Any]:

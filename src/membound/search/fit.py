@@ -221,7 +221,7 @@ def _fit_once(model: Model, examples: Examples, bound: Bound, choices: Choices, 
         if teachers.dense_teaches(problem, bound, choices):
             numbers, passes = teachers.teaching_numbers(choices), _passes(problem, bound, choices)
             dense_teaching = partial(teachers.dense_teaching, problem.make, numbers, passes)
-            tried.append("the dense network as teacher")
+            tried.append(teachers.DENSE_TEACHES)
         taught = (
             dense_teaching is not None or problem.teaching is not None or choices.teacher == teachers.AUTO
         )

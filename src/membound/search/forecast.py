@@ -16,9 +16,12 @@ from membound.search.widths import rounds
 from membound.search.within import CLOSE, SPARE
 from membound.search.work import BOUNDED, TAUGHT, Work
 
-LONG = 120.0  # seconds: who stops then loses something
+LONG = 60.0  # seconds: who stops then loses something
 LEAST_SECONDS = 2.0  # before the pace of a training says anything,
 LEAST_PART, ENOUGH_SECONDS = 0.1, 30.0  # and such a part of it or so many seconds: the first steps are slow
+SETTLED = (
+    0.25  # of a training under a bound: its bits are chosen by then, in projections that take far longer
+)
 
 
 def expected_work(problem: Problem, bound: Bound, choices: Choices, taught: bool, at_once: int) -> Work:
@@ -70,7 +73,8 @@ def _job_of(said: Mapping[str, Any]) -> Job:
 class Forecast:
     """Follows trainings, and says how long those of this stage and all that is left will take, at their pace.
 
-    Steps under a bound take longer than dense ones. How much longer is a guess until both have been timed.
+    Steps under a bound take longer than dense ones. How much longer is unknown until both have been timed: until then
+    they count as dense steps, and what is left is "at least" that.
 
     >>> now = [0.0]
     >>> forecast, job = Forecast(lambda: now[0]), Job("dense", 0)
@@ -138,14 +142,19 @@ class Forecast:
     def _paces(self) -> dict[bool, float]:
         """Work a second, with a bound and without; trainings side by side have one pace."""
         seconds, work = self.last[0] - self.first[0], self.last[1] - self.first[1]
-        if self.work is None or not _says_something(seconds, work / self.work.whole):
+        if self.work is None or self._unsettled() or not _says_something(seconds, work / self.work.whole):
             return self.paces
         return {**self.paces, **dict.fromkeys(self.timed, work / seconds)}
+
+    def _unsettled(self) -> bool:
+        """Whether a training under a bound is under way whose pace so far is not that of the rest."""
+        under_way = [seen for seen in self.seen.values() if seen.is_ruled and seen.missing is not None]
+        return any(seen.done < SETTLED * (seen.done + (seen.missing or 0.0)) for seen in under_way)
 
     def left(self) -> float | None:
         """Seconds to the end of the fit, as of the last look; None if that is not known, or nothing else is to come."""
         paces = self._paces()
-        if self.work is None or not paces:
+        if self.work is None or not paces or (True not in paces and self._unsettled()):
             return None
         under_way = sum(seen.missing or 0.0 for seen in self.seen.values())
         missing = {False: self.work.plain, True: self.work.ruled}
@@ -153,19 +162,27 @@ class Forecast:
             missing[seen.is_ruled] -= seen.done
         if sum(missing.values()) - under_way <= 0.01 * self.work.whole:
             return None
-        other = next(iter(paces.values()))  # as long as a kind has not been timed
+        if True not in paces:
+            return (max(missing[False], 0.0) + max(missing[True], 0.0) / self.work.bounded) / paces[False]
+        other = paces[True]  # as long as dense steps have not been timed
         return sum(max(work, 0.0) / paces.get(kind, other) for kind, work in missing.items())
 
     def is_long(self) -> bool:
-        """Whether minutes are left, as far as is known: then a person may want to stop, and go on later."""
+        """Whether minutes may be left: then a person may want to stop, and go on later."""
         return max(self.stage.left(self.clock()) or 0.0, self.left() or 0.0) >= LONG
+
+    @property
+    def is_least(self) -> bool:
+        """Whether the fit takes that long at least: some of it cannot be known yet."""
+        work = self.work
+        return work is not None and (work.open_ended or (work.ruled > 0 and True not in self._paces()))
 
     def describe(self, where: str = "") -> str:
         """For people: of this stage, and `where` that is, then of the whole fit; empty if it is not known."""
         stage, whole = self.stage.left(self.clock()), self.left()
         words = [] if stage is None else [f"about {show_duration(stage)} left{where}"]
-        if whole is not None and self.work is not None:
-            words.append(f"{'at least ' if self.work.open_ended else ''}{show_duration(whole)} left in all")
+        if whole is not None:
+            words.append(f"{'at least ' if self.is_least else ''}{show_duration(whole)} left in all")
         return ", ".join(words)
 
 

@@ -35,6 +35,7 @@ from membound.zoo.networks import takes_width, widened
 DENSE, AUTO, NONE = TEACHERS
 WIDER = 2.0  # times as wide as its pupil is the teacher that is trained first
 KEY = "teacher"  # of its job
+DENSE_TEACHES = "learned from the dense network, its teacher, as well as from the labels"
 
 
 class StoredNetwork(nn.Module):
