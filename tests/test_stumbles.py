@@ -102,7 +102,7 @@ def test_a_misspelled_keyword_is_answered_with_the_right_one(call, says):
     with pytest.raises(MemboundError) as refused:
         call()
     assert str(refused.value).startswith(says)
-    assert len(str(refused.value)) < 130  # not every keyword that there is
+    assert len(str(refused.value)) < 140  # not every keyword that there is
 
 
 def test_functions_that_know_their_keywords_are_still_pickled_and_described():

@@ -85,7 +85,7 @@ def test_a_teacher_with_weights_of_its_own(capsys):
         ("--teacher dense --teacher-init large.pt", "leave --teacher-init out"),
         ("--widths 1,1", "different factors"),
         ("--effort much", "no effort"),
-        ("--ram 100", "allow at least these two"),
+        ("--ram 200", "allow at least these two"),
         ("--ram 20KB --ram 30KB", "give --budget and --ram once each, and run fit once for each pair"),
     ],
 )

@@ -77,7 +77,7 @@ def test_segmentation_says_both_means_and_the_error_of_its_own():
     (brief,) = make_legend(result, Score("mean IoU", percent=False))
     assert brief == (
         "after a score: standard error; after a difference: half its 95 % interval, paired by test example; within "
-        "the spread: the data cannot tell; another seed may differ"
+        "the spread: neither a difference nor equality is shown; another seed may differ"
     )
     page = make_page(result)
     assert "After a score, ± is its standard error over 4 test images." in page

@@ -174,8 +174,8 @@ def test_a_call_names_what_is_not_there_by_default():
 
     data = Examples(train_data=X, test_data=(X, Y), classes=["a", "b"])
     how = Choices(loss=loss, teacher=make(), layers="fc*", dense=False)
-    assert describe_call(make, data, Bound(ram=["1MB", 5]), how) == (
-        "mb.fit(make, train_data, ram=['1MB', 5], teacher=<Sequential>, layers=['fc*'], dense=False, loss=loss, "
+    assert describe_call(make, data, Bound(ram=["1MB", 5000]), how) == (
+        "mb.fit(make, train_data, ram=['1MB', 5000], teacher=<Sequential>, layers=['fc*'], dense=False, loss=loss, "
         "test_data=test_data, classes=classes)"
     )
     how = Choices(strategy=lambda name, weight: weight, score=nn.MSELoss(), augment=Augment(mirror=True))

@@ -92,7 +92,7 @@ def test_a_percentage_is_named_as_a_budget():
     """Alone, it looks like progress."""
     summary = summarise([fitted("10%"), fitted("2KB", 2000)], **ABOUT)
     assert [final["name"] for final in summary["finals"]] == ["budget 10%", "2KB"]
-    assert "<h1>lenet on mnist in 10% of its bytes, 2KB<" in make_page(summary)
+    assert "<h1>lenet on mnist in 10% of its bytes, 2KB, strategy greedy<" in make_page(summary)
     (of_memory,) = summarise([fitted("10%")], **ABOUT, budget_kind="ram")["finals"]
     assert of_memory["name"] == "10% of memory"
 

@@ -62,7 +62,7 @@ def brief_rule(ours: Facts, theirs: Facts) -> str | None:
     """The same in a line of a terminal, and only what this verdict needs.
 
     >>> brief_rule({"accuracy": 98.6, "errors": 5, "images": 80}, {"accuracy": 98.8, "errors": 4, "images": 80})
-    'after a difference: half its 95 % interval; within the spread: the data cannot tell'
+    'after a difference: half its 95 % interval; within the spread: neither a difference nor equality is shown'
     """
     found = compare(ours, theirs)
     if found is None or found.verdict is None:
@@ -70,5 +70,8 @@ def brief_rule(ours: Facts, theirs: Facts) -> str | None:
     rule = "after a difference: half its 95 % interval"
     if found.by_image:
         rule += ", paired by test example"
-    more = {WITHIN: "within the spread: the data cannot tell", TOO_FEW: "to tell, use three seeds or more"}
+    more = {
+        WITHIN: "within the spread: neither a difference nor equality is shown",
+        TOO_FEW: "to tell, use three seeds or more",
+    }
     return "; ".join([rule, more[found.verdict]]) if found.verdict in more else rule

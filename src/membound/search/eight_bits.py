@@ -65,9 +65,9 @@ def _stored(files: FileBytes, state: State, problem: Problem) -> StoredModel:
 def fits(int8: dict[str, Any] | None, bound: Bound, limit: int, memory: int | None) -> bool:
     """Whether dense in 8 bits is within the same bounds.
 
-    >>> fits({"file_bytes": 90, "memory_bytes": 300, "nonzeros": 80}, Bound(budget=100), 100, None)
+    >>> fits({"file_bytes": 900, "memory_bytes": 3000, "nonzeros": 80}, Bound(budget=1000), 1000, None)
     True
-    >>> fits({"file_bytes": 90, "memory_bytes": 300, "nonzeros": 80}, Bound(budget=100, ram=200), 100, 200)
+    >>> fits({"file_bytes": 900, "memory_bytes": 3000, "nonzeros": 80}, Bound(budget=1000, ram=2000), 1000, 2000)
     False
     """
     if not int8 or bound.searches:
