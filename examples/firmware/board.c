@@ -61,21 +61,9 @@ void board_barrier(void) { __asm__ volatile("dmb" ::: "memory"); }
 
 uint32_t board_ticks(void) { return ~CLOCK[1]; }
 
-static void send(const char *text) {
-  while (*text != '\0') SERIAL[0] = (uint32_t)*text++;
-}
+static void send(char letter) { SERIAL[0] = (uint32_t)letter; }
 
-void board_print(const char *before, int32_t number, const char *after) {
-  char text[12];
-  uint32_t at = 0, rest = number < 0 ? 0u - (uint32_t)number : (uint32_t)number;
-  do text[at++] = (char)('0' + rest % 10u);
-  while ((rest /= 10u) != 0u);
-  send(before);
-  if (number < 0) SERIAL[0] = '-';
-  while (at != 0u) SERIAL[0] = (uint32_t)text[--at];
-  send(after);
-  SERIAL[0] = '\n';
-}
+#include "board_print.h" /* by send() */
 
 /* Ends the emulator (semihosting): firmware would go on. */
 void board_stop(void) {

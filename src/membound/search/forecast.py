@@ -19,9 +19,8 @@ from membound.search.work import BOUNDED, TAUGHT, Work
 LONG = 60.0  # seconds: who stops then loses something
 LEAST_SECONDS = 2.0  # before the pace of a training says anything,
 LEAST_PART, ENOUGH_SECONDS = 0.1, 30.0  # and such a part of it or so many seconds: the first steps are slow
-SETTLED = (
-    0.25  # of a training under a bound: its bits are chosen by then, in projections that take far longer
-)
+# Of a training under a bound: its bits are chosen by then, in projections that take far longer.
+SETTLED = 0.25
 
 
 def expected_work(problem: Problem, bound: Bound, choices: Choices, taught: bool, at_once: int) -> Work:

@@ -34,10 +34,8 @@ from membound.store.model import Model, StoredModel
 from membound.store.values import value_type
 from membound.units import CLOCK, LEVELS, show_clock, show_ms
 
-FINEST, THRESHOLDS = (
-    0.02,
-    1000,
-)  # of the weights: how closely it is said before training how many a bound leaves
+FINEST = 0.02  # of the weights: how closely it is said before training how many a bound leaves,
+THRESHOLDS = 1000  # and of how many thresholds of their scores
 SHORT = 100  # bytes: nobody asks for so few, so a unit is missing
 WITHOUT_NAMES = {"sum": "addition", "pool": "pool", "mean": "mean", "table": "activation"}
 

@@ -36,7 +36,7 @@ RULES = (
     "fit has no keyword 'rules': they go with a loop of your own, mb.attach(optimizer, model, rules); to compare at "
     "the same bytes, size = mb.save(model, path, example_input).file_bytes, then mb.fit(..., budget=size)"
 )
-_DEVICE = f"W{FOR_A_DEVICE[1:]}".format(target="target='micro'", budget="budget", ram="ram")
+_DEVICE = FOR_A_DEVICE.format(target="target='micro'", budget="budget", ram="ram").replace("with", "With", 1)
 _STEPS = "steps? A pass over the data takes images / batch_size of them"
 ELSEWHERE = {  # what other libraries call a keyword of fit
     **dict.fromkeys(("epochs", "num_epochs", "iterations"), _STEPS),
